@@ -128,7 +128,7 @@ proptest! {
     }
 
     #[test]
-    fn field_03_actions_in_any_order_and_batch_give_the_same_set(all in actions(), cut in any::<prop::sample::Index>(), seed in any::<u64>()) {
+    fn actions_in_any_order_and_batch_give_the_same_set(all in actions(), cut in any::<prop::sample::Index>(), seed in any::<u64>()) {
         let mut shuffled = all.clone();
         shuffled.sort_by_key(|a| common::scramble(seed ^ u64::from(a.minute.0) ^ u64::from(a.insertion.0[0])));
         let (first, second) = shuffled.split_at(cut.index(shuffled.len() + 1));
@@ -146,7 +146,7 @@ proptest! {
     }
 
     #[test]
-    fn s3_07_counts_of_all_candidates_at_all_levels_equal_the_naive_reference(
+    fn counts_of_all_candidates_at_all_levels_equal_the_naive_reference(
         visitors in vec(actions(), 0..4), asked in asked(), ads in vec(0u32..16, 0..10)
     ) {
         let candidates: Vec<AdEntity> = ads.into_iter().map(entity).collect();
@@ -159,7 +159,7 @@ proptest! {
     }
 
     #[test]
-    fn s3_09_groups_equal_the_naive_reference(visitors in vec(actions(), 0..4), asked in asked(), level in 0usize..4) {
+    fn groups_equal_the_naive_reference(visitors in vec(actions(), 0..4), asked in asked(), level in 0usize..4) {
         let packed: Vec<Vec<u8>> = visitors.iter().map(|actions| set(actions).pack_actions()).collect();
         let read: Vec<PackedActions<'_>> = packed.iter().map(|bytes| PackedActions::read(bytes).unwrap()).collect();
         let codes = |verbs: &[ActionType]| verbs.iter().map(|v| u32::from(v.0)).collect::<BTreeSet<_>>();
@@ -218,7 +218,7 @@ fn all_time(verb: &[ActionType]) -> Asked {
 }
 
 #[test]
-fn s3_04_a_repeat_counts_once_a_utc_day() {
+fn a_repeat_counts_once_a_utc_day() {
     let seen = |minute| on(0, 1, ActionType::IMPRESSION, minute);
     let actions = vec![seen(5), seen(0), seen(DAY_MINUTES - 1), seen(DAY_MINUTES), on(0, 2, ActionType::IMPRESSION, 5)];
     assert_eq!(counts(std::slice::from_ref(&actions), &all_time(&[ActionType::IMPRESSION]), &[entity(0)]), [[3; 4]]);
@@ -227,7 +227,7 @@ fn s3_04_a_repeat_counts_once_a_utc_day() {
 }
 
 #[test]
-fn s3_01_any_configured_verb_counts_by_itself() {
+fn each_configured_action_type_counts_separately() {
     let actions = vec![on(0, 1, ActionType::IMPRESSION, 0), on(0, 1, ActionType::CLICK, 1), on(0, 1, ActionType(9), 2)];
     for verb in [ActionType::IMPRESSION, ActionType::CLICK, ActionType(9)] {
         assert_eq!(counts(std::slice::from_ref(&actions), &all_time(&[verb]), &[entity(0)]), [[1; 4]]);
@@ -236,7 +236,7 @@ fn s3_01_any_configured_verb_counts_by_itself() {
 }
 
 #[test]
-fn s3_03_one_action_counts_at_four_levels() {
+fn one_action_counts_at_four_levels() {
     let actions = vec![
         on(0, 1, ActionType::IMPRESSION, 0),
         on(1, 2, ActionType::IMPRESSION, 0),
@@ -250,7 +250,7 @@ fn s3_03_one_action_counts_at_four_levels() {
 }
 
 #[test]
-fn s3_02_a_window_counts_from_its_first_minute_to_its_last() {
+fn a_window_counts_from_its_first_to_its_last_minute() {
     let now = Minute(Day(103).start().0 + 30);
     let actions: Vec<AdAction> =
         [0, DAY_MINUTES - 1, DAY_MINUTES, 3 * DAY_MINUTES - 1, 3 * DAY_MINUTES, 3 * DAY_MINUTES + 30]
@@ -269,7 +269,7 @@ fn s3_02_a_window_counts_from_its_first_minute_to_its_last() {
 }
 
 #[test]
-fn s3_05_all_caps_of_all_levels_must_hold() {
+fn all_caps_of_all_levels_must_hold() {
     let day = TimeWindow { interval: 1, unit: WindowUnit::Days };
     let caps = [
         (AdLevel::Ad, FrequencyCap { verb: ActionType::IMPRESSION, limit: 3, window: day }),
@@ -337,7 +337,7 @@ fn more_groups_than_the_bound_are_refused() {
 
 /// AdCP Trusted Match: impressions are logged under each id that saw them, and deduplicated at the time of the read.
 #[test]
-fn adcp_five_impressions_one_seen_under_one_id_only_count_five() {
+fn five_impressions_of_which_one_names_only_one_id_count_as_five() {
     let seen = |n| on(0, n, ActionType::IMPRESSION, 10);
     let under_a: Vec<AdAction> = (1..=4).map(seen).collect();
     let under_b: Vec<AdAction> = (1..=5).map(seen).collect();
@@ -347,8 +347,8 @@ fn adcp_five_impressions_one_seen_under_one_id_only_count_five() {
 }
 
 #[test]
-fn adcp_a_cap_is_shared_by_two_campaigns_of_an_advertiser() {
-    // Ads 0 and 4 belong to two campaigns of one advertiser.
+fn a_cap_is_shared_by_two_campaigns_of_an_advertiser() {
+    // Ads 0 and 4 are of two campaigns of one advertiser.
     let actions = vec![
         on(0, 1, ActionType::IMPRESSION, 0),
         on(4, 2, ActionType::IMPRESSION, 1),

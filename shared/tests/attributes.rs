@@ -133,7 +133,7 @@ proptest! {
     }
 
     #[test]
-    fn s4_08_the_last_writer_wins_in_any_order_and_batch(all in writes(), seed in any::<u64>(), cut in any::<prop::sample::Index>()) {
+    fn the_last_writer_wins_in_any_order_and_batch(all in writes(), seed in any::<u64>(), cut in any::<prop::sample::Index>()) {
         let mixed = shuffled(&all, seed);
         let (first, second) = mixed.split_at(cut.index(mixed.len() + 1));
         let joined = map(first).join(map(second));
@@ -158,7 +158,7 @@ proptest! {
     }
 
     #[test]
-    fn s4_08_what_is_packed_is_read_again_and_equal_maps_pack_to_equal_bytes(all in writes(), seed in any::<u64>()) {
+    fn a_packed_map_reads_back_and_equal_maps_pack_to_equal_bytes(all in writes(), seed in any::<u64>()) {
         let map_of_all = map(&all);
         let bytes = map_of_all.pack();
         prop_assert_eq!(&map(&shuffled(&all, seed)).pack(), &bytes);
@@ -188,7 +188,7 @@ proptest! {
     }
 
     #[test]
-    fn s4_08_a_value_goes_through_json_and_bytes(value in value(), flip in any::<prop::sample::Index>(), bit in 0u8..8) {
+    fn a_value_survives_json_and_packed_bytes(value in value(), flip in any::<prop::sample::Index>(), bit in 0u8..8) {
         let again = AttributeValue::from_json(&value.to_json()).unwrap().fit(value.kind());
         prop_assert_eq!(again.as_ref(), Ok(&value));
         let bytes = value.pack();
@@ -203,7 +203,7 @@ proptest! {
     }
 
     #[test]
-    fn s4_08_a_snapshot_takes_the_newest_that_fit(writes in writes(), seed in any::<u64>(), bytes in 0usize..400) {
+    fn a_snapshot_holds_the_newest_attributes_that_fit(writes in writes(), seed in any::<u64>(), bytes in 0usize..400) {
         for map in [map(&writes), map(&many(seed, 300))] {
             let none = BTreeSet::new();
             let reduced = map.kept_within(bytes, &none);
@@ -232,7 +232,7 @@ proptest! {
     }
 
     #[test]
-    fn s4_10_a_date_is_the_day_that_counting_from_year_one_gives(days in limits::DATE_DAYS) {
+    fn a_date_equals_a_naive_count_of_days_from_year_one(days in limits::DATE_DAYS) {
         let AttributeValue::String(text) = AttributeValue::Date(days).fit(ValueKind::String).unwrap() else { unreachable!() };
         prop_assert_eq!(AttributeValue::String(text.clone()).fit(ValueKind::Date), Ok(AttributeValue::Date(days)));
         let (year, month, day): (i32, usize, i32) =
@@ -246,7 +246,7 @@ proptest! {
     }
 
     #[test]
-    fn s4_09_a_dictionary_equals_the_naive_model(all in vec(("[a-d$]{0,2}", value()), 0..40)) {
+    fn a_dictionary_equals_the_naive_model(all in vec(("[a-d$]{0,2}", value()), 0..40)) {
         let mut dictionary = NameDictionary::default();
         let mut model: Vec<(String, ValueKind)> = Vec::new();
         for (name, value) in all {
@@ -285,7 +285,7 @@ proptest! {
     }
 
     #[test]
-    fn s4_09_a_page_is_read_again_and_no_other_bytes_are(names in btree_set("[a-z][a-z0-9_.]{0,9}", 0..12), seed in any::<u64>(), flip in any::<prop::sample::Index>(), bit in 0u8..8, noise in vec(any::<u8>(), 0..40)) {
+    fn a_page_of_names_reads_back_and_damaged_bytes_are_refused(names in btree_set("[a-z][a-z0-9_.]{0,9}", 0..12), seed in any::<u64>(), flip in any::<prop::sample::Index>(), bit in 0u8..8, noise in vec(any::<u8>(), 0..40)) {
         let mut page: Vec<(String, ValueKind)> =
             (0..).zip(names).map(|(n, name)| (name, KINDS[usize::try_from(scramble(seed ^ n) % 6).unwrap()])).collect();
         page.sort_by_key(|(name, _)| scramble(seed ^ u64::from(name.as_bytes()[0])));
@@ -309,7 +309,7 @@ fn stamp(at: u64) -> WriteStamp {
 }
 
 #[test]
-fn s4_08_values_are_what_json_says() {
+fn attribute_values_have_their_json_types() {
     let cases = [
         (json!(true), AttributeValue::Bool(true)),
         (json!(0), AttributeValue::Integer(0)),
@@ -358,7 +358,7 @@ fn a_whole_number_that_is_not_kept_exactly_is_refused_however_long_it_is() {
 }
 
 #[test]
-fn s4_10_what_is_no_value_is_refused_and_the_error_says_what_would_be_right() {
+fn an_invalid_value_is_refused_and_the_error_names_the_valid_form() {
     let long = "x".repeat(limits::ATTRIBUTE_BYTES + 1);
     let many = vec!["x"; limits::ATTRIBUTE_STRINGS + 1];
     let needed = "was given: a bool, a number, a string or an array of strings is needed";
@@ -386,7 +386,7 @@ fn s4_10_what_is_no_value_is_refused_and_the_error_says_what_would_be_right() {
 }
 
 #[test]
-fn s4_10_dates_are_days_of_the_calendar() {
+fn only_calendar_days_are_dates() {
     let days = [
         ("0001-01-01", -719_162),
         ("1900-03-01", -25_508),
@@ -454,7 +454,7 @@ fn a_change_of_kind_keeps_what_the_new_kind_can_say() {
 }
 
 #[test]
-fn s4_10_a_value_fits_its_own_kind_and_a_few_more() {
+fn a_value_fits_its_own_type_and_compatible_types() {
     let exact = 1_i64 << 53;
     let values = [
         AttributeValue::Bool(true),
@@ -481,7 +481,7 @@ fn s4_10_a_value_fits_its_own_kind_and_a_few_more() {
 }
 
 #[test]
-fn s4_10_a_mismatch_says_the_kind_and_the_others_are_taken() {
+fn a_type_mismatch_names_the_type_and_the_other_attributes_are_accepted() {
     let mut dictionary = NameDictionary::default();
     assert_eq!(dictionary.accept("age", AttributeValue::Integer(40)), Ok((NameToken(0), float(40.0))));
     let given = [("age", json!("forty")), ("9 ages", json!(1)), ("size", json!(41.5)), ("size", json!(42))];
@@ -501,7 +501,7 @@ fn s4_10_a_mismatch_says_the_kind_and_the_others_are_taken() {
 }
 
 #[test]
-fn s4_09_names_and_codes_have_one_form() {
+fn names_and_codes_have_one_form() {
     let long = "n".repeat(limits::ATTRIBUTE_NAME_BYTES);
     for good in ["a", "shoe_size", "crm.loyalty.tier_2", "a..", "A", "favouriteColour", "_id", "a-b", &long] {
         assert!(name_is_good(good), "{good}");
@@ -516,7 +516,7 @@ fn s4_09_names_and_codes_have_one_form() {
 }
 
 #[test]
-fn s4_09_the_list_of_names_is_capped_and_goes_in_pages() {
+fn the_list_of_names_is_bounded_and_published_in_pages() {
     let entries = || (0..limits::ATTRIBUTE_NAMES).map(|n| (format!("name_{n}"), KINDS[n % 6]));
     let mut full = NameDictionary::from_entries(entries()).unwrap();
     let error = full.accept("one_more", AttributeValue::Bool(true)).unwrap_err();
@@ -560,7 +560,7 @@ fn a_value_over_a_bound_is_not_written_and_not_read() {
 }
 
 #[test]
-fn s4_08_no_visitor_s_attributes_crowd_out_a_snapshot() {
+fn the_attributes_of_a_visitor_displace_nothing_else_in_a_snapshot() {
     let long = || text(&"x".repeat(limits::ATTRIBUTE_BYTES));
     let tags: Vec<String> = (10..10 + limits::ATTRIBUTE_STRINGS).map(|n| format!("{n}{}", "x".repeat(254))).collect();
     let most = strings(&tags.iter().map(String::as_str).collect::<Vec<_>>());

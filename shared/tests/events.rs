@@ -102,7 +102,7 @@ proptest! {
     #![proptest_config(law())]
 
     #[test]
-    fn s4_05_events_do_not_depend_on_order_or_batches(all in some_events(), shuffle in any::<u64>(), cuts in any::<[Index; 2]>()) {
+    fn event_counts_do_not_depend_on_order_or_batches(all in some_events(), shuffle in any::<u64>(), cuts in any::<[Index; 2]>()) {
         let at_once = of(&all);
         let mut shuffled: Vec<(u64, Event)> =
             all.iter().enumerate().map(|(i, event)| (scramble(i as u64 ^ shuffle), event.clone())).collect();
@@ -119,7 +119,7 @@ proptest! {
     }
 
     #[test]
-    fn s4_05_what_is_said_of_events_is_what_a_list_of_them_says(all in some_events(), name in "[a-d]{1,4}|page|saved|zz", (from, to) in range()) {
+    fn event_counts_equal_those_of_a_plain_list(all in some_events(), name in "[a-d]{1,4}|page|saved|zz", (from, to) in range()) {
         let events = of(&all);
         let (exact, total, within, last) = naive(&all, &name, from, to);
         let said = events.events_within(&name, Minute(from), Minute(to));
@@ -138,7 +138,7 @@ proptest! {
     }
 
     #[test]
-    fn s4_05_of_a_name_that_is_kept_the_newest_64_minutes_and_all_whole_days_are_known(all in some_events(), (from, to) in range()) {
+    fn a_retained_event_name_has_its_newest_64_minutes_and_all_whole_days(all in some_events(), (from, to) in range()) {
         let name = PAGE;
         let of_it = |from: u32, to: u32| all.iter().filter(|(of, at)| of == name && (from..to).contains(at)).count() as u64;
         let mut minutes: Vec<u32> = all.iter().filter(|(of, _)| of == name).map(|(_, at)| *at).collect();
@@ -153,7 +153,7 @@ proptest! {
     }
 
     #[test]
-    fn s4_05_every_window_of_days_is_answered_of_names_that_are_kept(all in some_events(), interval in 1..=u32::from(limits::ACTION_DAYS)) {
+    fn every_window_of_days_is_answered_for_a_retained_event_name(all in some_events(), interval in 1..=u32::from(limits::ACTION_DAYS)) {
         let events = of(&all);
         let (from, to) = TimeWindow { interval, unit: WindowUnit::Days }.range(Minute(NOW + 200));
         for name in stored_names(&all).0 {
@@ -162,7 +162,7 @@ proptest! {
     }
 
     #[test]
-    fn s4_05_what_a_snapshot_says_of_pages_and_purchases_is_what_a_list_of_them_says(
+    fn pages_and_purchases_in_a_snapshot_equal_those_of_a_plain_list(
         all in some_events(), since in select(vec![0, NOW - 100, NOW + 50, NOW + 320]), stored_since in select(vec![0, NOW + 20]),
         (from, to) in range(), cut in any::<Index>(), at in any::<Index>(), bit in 0..8u8,
     ) {
@@ -231,7 +231,7 @@ fn tracked(n: u32, name: &str, at: Minute) -> Fact {
 }
 
 #[test]
-fn s4_05_a_hostile_page_pushes_no_page_and_no_purchase_out() {
+fn a_hostile_page_displaces_no_page_view_and_no_purchase() {
     let now = Day(3_000).start();
     let names = (0..100).map(|n| format!("{n:02}")).chain([PURCHASE.to_owned(), "bought_shoes".to_owned()]);
     let facts: Vec<Fact> = (0u32..).zip(names).map(|(n, name)| tracked(n, &name, now)).collect();

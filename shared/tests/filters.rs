@@ -205,7 +205,7 @@ fn check(someone: &Someone, document: Json, expected: bool) {
 }
 
 #[test]
-fn s4_05_the_operators_mean_what_they_mean_in_mongo() {
+fn filter_operators_work_as_in_mongo() {
     let holds = |document| check(&ann(), document, true);
     let fails = |document| check(&ann(), document, false);
     holds(json!({}));
@@ -232,7 +232,7 @@ fn s4_05_the_operators_mean_what_they_mean_in_mongo() {
 }
 
 #[test]
-fn s4_05_what_is_not_there_matches_as_in_mongo() {
+fn absent_fields_match_as_in_mongo() {
     for someone in [Someone { is_known: true, ..Someone::default() }, Someone::default()] {
         for field in ["attributes.shoe_size", "attributes.tags", "segments", "page.url", "geo.country", "first_seen"] {
             let value = match field {
@@ -254,7 +254,7 @@ fn s4_05_what_is_not_there_matches_as_in_mongo() {
 }
 
 #[test]
-fn s4_05_without_a_person_nothing_of_one_is_there() {
+fn fields_of_a_person_are_absent_in_an_anonymous_request() {
     let nobody = Someone { is_known: false, ..ann() };
     check(&nobody, json!({"devices": 2}), false);
     check(&nobody, json!({"segments": {"$exists": false}, "last_seen": {"$exists": false}}), true);
@@ -287,7 +287,7 @@ fn what_was_left_out_of_a_page_is_unknown() {
 }
 
 #[test]
-fn s4_13_a_targeting_may_ask_whether_it_is_the_persons_best_hour_and_an_audience_may_not() {
+fn targeting_may_use_the_best_send_time_and_an_audience_may_not() {
     let now = json!({"best_time.now": true});
     for (best_now, [is_now, is_not, is_known]) in
         [(Some(true), [true, false, true]), (Some(false), [false, true, true]), (None, [false, true, false])]
@@ -307,7 +307,7 @@ fn s4_13_a_targeting_may_ask_whether_it_is_the_persons_best_hour_and_an_audience
 }
 
 #[test]
-fn s4_05_a_count_that_cannot_be_said_holds_neither_way() {
+fn a_condition_on_an_unknown_count_is_neither_true_nor_false() {
     check(&ann(), json!({"events.page": {"$count": 3}}), true);
     check(&ann(), json!({"events.page": {"$count": {"$gt": 1, "$lt": 3}}}), false);
     check(&ann(), json!({"$not": {"events.page": {"$count": {"$lt": 3}}}}), true);
@@ -321,7 +321,7 @@ fn s4_05_a_count_that_cannot_be_said_holds_neither_way() {
 }
 
 #[test]
-fn s4_05_actions_are_counted_in_their_window_and_of_their_ads() {
+fn actions_are_counted_by_window_and_by_ad() {
     let now = Minute(Day(100).start().0 + 600);
     let action = |n: u8, verb, campaign, days: u32| AdAction {
         insertion: InsertionHash([n; 6]),
@@ -363,7 +363,7 @@ fn s4_05_actions_are_counted_in_their_window_and_of_their_ads() {
 }
 
 #[test]
-fn s3_07_many_questions_are_answered_as_each_by_itself() {
+fn many_counts_in_one_pass_equal_separate_counts() {
     let now = Minute(Day(100).start().0 + 600);
     let mut state = 7;
     let mut draw = |below: u64| u32::try_from(random::next(&mut state) % below).unwrap();
@@ -488,7 +488,7 @@ fn everything_wrong_is_named_with_its_path() {
 }
 
 #[test]
-fn s4_10_a_value_of_another_type_is_an_error_and_not_false() {
+fn a_value_of_another_type_is_an_error_and_not_false() {
     let good = [json!(1), json!(1.5), json!(true), json!("x"), json!("2020-01-01")];
     let fits = |name: &str, value: &Json| {
         let document = json!({format!("attributes.{name}"): {"$in": [value]}});
@@ -531,7 +531,7 @@ fn what_a_snapshot_does_not_keep_is_refused_in_a_targeting() {
 }
 
 #[test]
-fn s4_05_the_sample_filter_is_one_of_targetings_and_of_audiences() {
+fn the_sample_filter_is_valid_for_targeting_and_for_audiences() {
     let sample = json!({"attributes.shoe_size": {"$gt": 35}, "segments": {"$in": [8457]},
         "events.purchase": {"$count": {"$gte": 1}, "within": {"interval": 7, "unit": "days"}}});
     let [targeting, audience] = [CountAnswerer::Snapshot, CountAnswerer::Audience]
@@ -946,7 +946,7 @@ proptest! {
     #![proptest_config(law())]
 
     #[test]
-    fn s4_05_a_filter_says_what_its_document_says(document in document(), people in vec(someone(), 4)) {
+    fn a_filter_evaluates_like_its_document(document in document(), people in vec(someone(), 4)) {
         if let Some(filter) = filter_of(&document) {
             for someone in people {
                 prop_assert_eq!(someone.is_meant(&filter), naive::holds(&document, &someone) == Some(true), "{} {:?}", document, someone);
@@ -955,7 +955,7 @@ proptest! {
     }
 
     #[test]
-    fn s4_05_what_is_known_in_part_means_whom_it_is_enough_for(document in document(), mut someone in someone(), more in vec(0..4_u64, 8)) {
+    fn a_lower_bound_matches_only_if_every_possible_count_matches(document in document(), mut someone in someone(), more in vec(0..4_u64, 8)) {
         let Some(filter) = filter_of(&document) else { return Ok(()) };
         someone.is_known = true;
         let ask = |counts: Vec<Option<EventCount>>| someone.ask_of(&counts, |subject| filter.matches(subject));
@@ -1135,7 +1135,7 @@ proptest! {
     #![proptest_config(law())]
 
     #[test]
-    fn s4_05_columns_say_of_everybody_what_a_filter_says_of_each(
+    fn the_audience_index_matches_the_same_people_as_the_filter(
         documents in vec(document(), 3),
         writes in vec((0..9_u64, select(vec![0, 1, 24, 25, 5_000, 9_999]), prop::option::weighted(0.9, (someone(), acts()))), 1..20),
         from in select(vec![0, 1, 25]),
@@ -1257,7 +1257,7 @@ fn only_people_with_uncounted_events_are_unsure_of_a_name_and_none_once_it_is_co
 }
 
 #[test]
-fn s4_05_what_columns_keep_is_never_unsure() {
+fn a_condition_that_the_audience_index_holds_is_never_unknown() {
     let mut people = AudienceIndex::laid_out_for(0);
     people.count_events(&first_acts(ACTS.len()));
     let acts = [vec![AT.0 - 9_000, AT.0 - 5], vec![AT.0], vec![], vec![AT.0 - 7 * DAY_MINUTES], vec![]];
@@ -1287,7 +1287,7 @@ fn s4_05_what_columns_keep_is_never_unsure() {
 }
 
 #[test]
-fn s4_05_who_did_it_in_a_time_to_come_is_unsure() {
+fn a_person_with_events_in_the_future_is_unknown_to_the_audience_index() {
     let mut people = AudienceIndex::laid_out_for(0);
     people.count_events(&first_acts(ACTS.len()));
     let later = || vec![AT.0 + 2 * DAY_MINUTES];

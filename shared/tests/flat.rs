@@ -84,7 +84,7 @@ fn tested() -> Value {
 }
 
 #[test]
-fn s4_06_an_arm_travels_as_its_experiments_place_and_its_code() {
+fn an_arm_is_encoded_as_the_index_of_its_experiment_and_its_code() {
     let (with, without) = (made(tested()), made(document()));
     let bytes = flat::encode_catalogue(&with);
     assert_eq!(read(&bytes).unwrap(), with);
@@ -110,7 +110,7 @@ fn s4_06_an_arm_travels_as_its_experiments_place_and_its_code() {
 }
 
 #[test]
-fn s4_08_what_is_compiled_of_it_is_the_catalogue() {
+fn a_decoded_catalogue_compiles_to_the_same_ads_and_targeting() {
     let bytes = flat::encode_catalogue(&made(document()));
     let compiled = CompiledCatalogue::of(read(&bytes).unwrap());
     let [first, second] = &compiled.offers[..] else { unreachable!("two ads") };
@@ -147,7 +147,7 @@ proptest! {
 
     /// For any bytes, the reader ends, and an accepted catalogue compiles.
     #[test]
-    fn field_17_no_bytes_break_a_reader(changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4)) {
+    fn no_bytes_break_a_reader(changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4)) {
         let mut bytes = flat::encode_catalogue(&made(document()));
         for (at, byte) in changes {
             let at = at.index(bytes.len());

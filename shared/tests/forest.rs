@@ -33,7 +33,7 @@ proptest! {
     #![proptest_config(ProptestConfig { rng_seed: RngSeed::Fixed(5), ..ProptestConfig::with_cases(10_000) })]
 
     #[test]
-    fn s5_06_components_are_petgraphs_in_any_order((vertices, edges) in graph(), turn in any::<prop::sample::Index>()) {
+    fn connected_components_equal_those_of_petgraph_in_any_order((vertices, edges) in graph(), turn in any::<prop::sample::Index>()) {
         let expected = expected(vertices, &edges);
         let mut forest = Forest::new(vertices);
         edges.iter().for_each(|(a, b)| forest.join(*a, *b));

@@ -508,7 +508,7 @@ fn a_snapshot_and_a_tombstone() {
 }
 
 #[test]
-fn s4_08_attributes_of_a_fact_and_of_a_snapshot() {
+fn attributes_of_a_fact_and_of_a_snapshot() {
     let refused = |value: &str| facts::decode_one(&hex(&ATTRIBUTES.replace("420254", value))).err();
     // An integer cut into one of no kind; a text instead of bytes.
     assert_eq!(["4202d4", "420754"].map(refused), [Some(WireError::Range); 2]);
@@ -530,7 +530,7 @@ fn s4_08_attributes_of_a_fact_and_of_a_snapshot() {
 }
 
 #[test]
-fn s1_09_a_model() {
+fn a_model() {
     let mut weights = vec![0; 2_048];
     (weights[1_024], weights[1_028]) = (-2, 300);
     let quality = Quality {
@@ -557,7 +557,7 @@ fn s1_09_a_model() {
 }
 
 #[test]
-fn s1_09_a_models_value_in_the_kv() {
+fn the_kv_value_of_a_model() {
     let (key, published) = (model_key(&"pub".parse().unwrap()), SnapshotVersion { restore: 2, counter: 7 });
     let model = Model { bits: 11, trained_ms: 300, expires_ms: 1_000, ..Model::default() };
     let golden = MODEL_VALUE;
@@ -575,7 +575,7 @@ fn s1_09_a_models_value_in_the_kv() {
 }
 
 #[test]
-fn s4_06_exposures_of_a_snapshot() {
+fn exposures_of_a_snapshot() {
     let exposure = |arm, at, mixed| FirstExposure { arm, at, mixed };
     let exposures: Exposures =
         [(3, exposure(2, NOW, false)), (70_000, exposure(1, NOW + 1, true))].into_iter().collect();
@@ -599,7 +599,7 @@ fn s4_06_exposures_of_a_snapshot() {
 }
 
 #[test]
-fn s4_07_units_of_a_snapshot() {
+fn offer_codes_of_a_snapshot() {
     let units: HeldSlots = [
         (3, offer_slots::HeldSlot { number: 5, at: NOW }),
         (70_000, offer_slots::HeldSlot { number: 300, at: NOW + 1 }),
@@ -623,7 +623,7 @@ fn s4_07_units_of_a_snapshot() {
 }
 
 #[test]
-fn s4_05_when_events_were_of_a_snapshot() {
+fn event_times_of_a_snapshot() {
     let (now, mut events) = (Minute::at(NOW), VisitorEvents::default());
     for (name, ago) in [(fact::PAGE, 0), (fact::PAGE, 0), (fact::PAGE, 3), (fact::PAGE, 50_000), (PURCHASE, 1_440)] {
         events.add(name, Minute(now.0 - ago));
@@ -662,7 +662,7 @@ fn s4_05_when_events_were_of_a_snapshot() {
 }
 
 #[test]
-fn s4_07_what_an_object_of_a_limited_offer_stores_is_asked_and_answers() {
+fn rows_calls_and_answers_of_an_offer_object() {
     let call = offer_slots::OfferCall {
         tenant: tenant(),
         campaign: 300,
@@ -716,7 +716,7 @@ fn s4_07_what_an_object_of_a_limited_offer_stores_is_asked_and_answers() {
 }
 
 #[test]
-fn s3_05_what_an_object_of_strict_caps_stores_is_asked_and_answers() {
+fn rows_calls_and_answers_of_a_strict_cap_object() {
     let entry = Entry { entity: entity(), minute: Minute(299), confirmed: true, keep: 1_440 };
     let insertion = InsertionHash([7; 6]);
     let object = Object {
@@ -789,7 +789,7 @@ fn a_catalogue_and_the_pointer_to_it() {
 }
 
 #[test]
-fn s4_09_a_page_of_names() {
+fn a_page_of_names() {
     let page = [("shoe_size".to_owned(), ValueKind::Integer), ("vip".to_owned(), ValueKind::Bool)];
     assert_eq!(kv::encode_names(CKEY, &page).unwrap(), NAMES);
     assert_eq!(kv::decode_names(CKEY, NAMES.as_bytes()).unwrap(), page);

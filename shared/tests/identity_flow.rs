@@ -44,7 +44,7 @@ fn after_purchase() -> (World, Browser, VisitorId) {
 }
 
 #[test]
-fn s1_11_the_sample_flow_table_step_by_step() {
+fn the_sample_flow_has_the_expected_lookups_and_profiles_at_each_step() {
     let (mut world, mut abc, abc_id) = after_purchase();
     let mut def = Browser::default();
     let first = world.visit(&mut def, &Visit::anonymous()).unwrap();
@@ -67,7 +67,7 @@ fn s1_11_the_sample_flow_table_step_by_step() {
 }
 
 #[test]
-fn s1_04_a_first_request_with_a_login_is_bridged_at_once() {
+fn a_first_request_with_a_login_is_bridged_at_once() {
     let (mut world, _, _) = after_purchase();
     let mut def = Browser::default();
     let answer = world.visit(&mut def, &Visit::member(123)).unwrap();
@@ -75,7 +75,7 @@ fn s1_04_a_first_request_with_a_login_is_bridged_at_once() {
 }
 
 #[test]
-fn s1_07_after_the_bridge_one_read_does_although_the_origin_has_not_published_yet() {
+fn after_the_bridge_one_read_is_enough_before_the_origin_has_published() {
     let (mut world, _, _) = after_purchase();
     let mut def = Browser::default();
     world.visit(&mut def, &Visit::anonymous()).unwrap();
@@ -91,7 +91,7 @@ fn s1_07_after_the_bridge_one_read_does_although_the_origin_has_not_published_ye
 }
 
 #[test]
-fn s1_07_a_second_read_that_came_too_late_is_made_up_for_by_the_next_request() {
+fn the_next_request_makes_up_for_a_second_read_that_was_late() {
     let (mut world, _, _) = after_purchase();
     let mut def = Browser::default();
     let late = Visit { fail_second: true, ..Visit::member(123) };
@@ -102,7 +102,7 @@ fn s1_07_a_second_read_that_came_too_late_is_made_up_for_by_the_next_request() {
 }
 
 #[test]
-fn s1_07_a_first_read_that_failed_is_made_up_for_by_the_next_request() {
+fn the_next_request_makes_up_for_a_first_read_that_failed() {
     let (mut world, _, _) = after_purchase();
     let mut def = Browser::default();
     let failed = Visit { fail_first: true, ..Visit::member(123) };
@@ -112,7 +112,7 @@ fn s1_07_a_first_read_that_failed_is_made_up_for_by_the_next_request() {
 }
 
 #[test]
-fn s1_11_ten_alternations_between_two_browsers_lose_and_double_nothing() {
+fn ten_alternations_between_two_browsers_lose_and_double_no_fact() {
     let (mut world, mut abc, _) = after_purchase();
     let mut def = Browser::default();
     for pages in (3..23).step_by(2) {
@@ -151,7 +151,7 @@ fn household() -> (World, Browser) {
 }
 
 #[test]
-fn field_01_two_members_on_a_shared_device_stay_two_people() {
+fn two_members_on_a_shared_device_stay_two_people() {
     let (mut world, mut shared) = household();
     let a = world.visit(&mut shared, &Visit::member(A)).unwrap();
     assert_eq!((a.shown(), a.devices()), ((4, 0), 2));
@@ -183,7 +183,7 @@ fn field_01_two_members_on_a_shared_device_stay_two_people() {
 }
 
 #[test]
-fn field_01_the_lost_tagging_cookie_is_made_up_for_by_the_snapshot() {
+fn the_snapshot_makes_up_for_a_lost_cookie_with_the_members_tag() {
     let (mut world, mut shared) = household();
     let visitor = world.visit(&mut shared, &Visit::anonymous()).unwrap().visitor;
     // A parallel answer overwrites the cookie, which therefore never records A's login.
@@ -208,7 +208,7 @@ fn field_01_the_lost_tagging_cookie_is_made_up_for_by_the_snapshot() {
 }
 
 #[test]
-fn field_01_a_member_moved_off_anothers_visitor_is_bridged_in_its_next_request() {
+fn a_member_switched_away_from_anothers_visitor_is_bridged_in_its_next_request() {
     let (mut world, mut shared) = household();
     let visitor = world.visit(&mut shared, &Visit::anonymous()).unwrap().visitor;
     world.visit(&mut shared, &Visit { lose_cookies: true, ..Visit::member(A) }).unwrap();
@@ -224,7 +224,7 @@ fn field_01_a_member_moved_off_anothers_visitor_is_bridged_in_its_next_request()
 }
 
 #[test]
-fn field_01_a_partner_id_shows_no_member_another_ones_history() {
+fn a_partner_id_shows_no_member_the_history_of_another_one() {
     let (mut world, mut shared) = household();
     // The shared device has a partner's id that A's own browser has too.
     let mut of_a = Browser::default();
@@ -241,7 +241,7 @@ fn field_01_a_partner_id_shows_no_member_another_ones_history() {
 }
 
 #[test]
-fn field_01_who_was_tied_to_a_member_without_a_proof_is_anybodys_once_that_ends() {
+fn a_visitor_tied_without_a_proof_belongs_to_no_member_after_the_tie_ends() {
     let (mut world, mut shared) = (World::new(), Browser::default());
     let with_partner = |member: Option<u8>| Visit { member, partner: Some(5), ..Visit::default() };
     world.visit(&mut Browser::default(), &with_partner(Some(A))).unwrap();
@@ -260,7 +260,7 @@ fn field_01_who_was_tied_to_a_member_without_a_proof_is_anybodys_once_that_ends(
 }
 
 #[test]
-fn field_01_what_a_newer_snapshot_says_of_another_member_overrules_an_older_siblings() {
+fn a_newer_snapshot_with_another_member_overrules_an_older_siblings() {
     let mut world = World::new();
     let (mut left, mut right, mut third) = (Browser::default(), Browser::default(), Browser::default());
     let partner = Visit { partner: Some(2), ..Visit::anonymous() };
@@ -279,7 +279,7 @@ fn field_01_what_a_newer_snapshot_says_of_another_member_overrules_an_older_sibl
 }
 
 #[test]
-fn s1_05_two_kinds_that_name_different_visitors_are_joined_with_two_reads_at_most() {
+fn two_kinds_that_name_different_visitors_are_joined_with_two_reads_at_most() {
     let mut world = World::new();
     let (mut by_member, mut by_partner, mut new) = (Browser::default(), Browser::default(), Browser::default());
     world.visit(&mut by_member, &Visit::member(A)).unwrap();
@@ -297,7 +297,7 @@ fn s1_05_two_kinds_that_name_different_visitors_are_joined_with_two_reads_at_mos
 }
 
 #[test]
-fn s1_05_whom_a_second_login_ties_counts_until_the_snapshots_name_it() {
+fn a_visitor_tied_by_a_second_login_counts_until_the_snapshots_name_it() {
     let mut world = World::new();
     let partner = Visit { partner: Some(5), ..Visit::default() };
     let both = Visit { partner: Some(5), ..Visit::member(A) };
@@ -319,7 +319,7 @@ fn s1_05_whom_a_second_login_ties_counts_until_the_snapshots_name_it() {
 }
 
 #[test]
-fn s1_07_whom_a_proof_ties_waits_before_whom_an_earlier_id_ties() {
+fn visitors_tied_by_a_proof_are_pending_before_those_of_an_earlier_id() {
     let mut world = World::new();
     let with_partner = |member| Visit { member, partner: Some(5), ..Visit::default() };
     for _ in 0..3 {
@@ -338,7 +338,7 @@ fn s1_07_whom_a_proof_ties_waits_before_whom_an_earlier_id_ties() {
 }
 
 #[test]
-fn s1_06_a_merge_rewrites_no_profile_and_cancelling_it_gives_the_old_views_back() {
+fn a_merge_rewrites_no_profile_and_cancelling_it_gives_the_old_views_back() {
     let (mut world, mut abc, abc_id) = after_purchase();
     let mut def = Browser::default();
     let def_id = world.visit(&mut def, &Visit::member(123)).unwrap().visitor;
@@ -358,7 +358,7 @@ fn s1_06_a_merge_rewrites_no_profile_and_cancelling_it_gives_the_old_views_back(
 }
 
 #[test]
-fn s1_08_devices_are_the_visitors_of_the_person() {
+fn the_number_of_devices_is_the_number_of_visitors_of_the_person() {
     let mut world = World::new();
     for devices in 1..=8 {
         let mut browser = Browser::default();
@@ -372,7 +372,7 @@ fn s1_08_devices_are_the_visitors_of_the_person() {
 }
 
 #[test]
-fn field_10_a_visitor_minted_seconds_ago_is_not_looked_up() {
+fn a_visitor_minted_seconds_ago_is_not_looked_up() {
     let mut world = World::new();
     let mut browser = Browser::default();
     let minted = world.visit(&mut browser, &Visit::anonymous()).unwrap();
@@ -386,7 +386,7 @@ fn field_10_a_visitor_minted_seconds_ago_is_not_looked_up() {
 }
 
 #[test]
-fn field_11_a_cookie_that_outlives_its_row_keeps_its_id_and_its_row_comes_back() {
+fn a_cookie_that_outlives_its_row_keeps_its_id_and_its_row_comes_back() {
     let mut world = World::new();
     let mut browser = Browser::default();
     let minted = world.visit(&mut browser, &Visit::member(A)).unwrap();
@@ -400,7 +400,7 @@ fn field_11_a_cookie_that_outlives_its_row_keeps_its_id_and_its_row_comes_back()
 }
 
 #[test]
-fn field_12_a_tombstone_is_forgotten_and_cut_from_its_siblings_views() {
+fn a_tombstone_is_forgotten_and_cut_from_its_siblings_views() {
     let (mut world, mut abc, abc_id) = after_purchase();
     let mut def = Browser::default();
     world.visit(&mut def, &Visit::member(123)).unwrap();
@@ -424,7 +424,7 @@ fn field_12_a_tombstone_is_forgotten_and_cut_from_its_siblings_views() {
 }
 
 #[test]
-fn field_12_one_who_is_gone_and_still_named_by_a_lookup_is_not_asked_for_again() {
+fn an_erased_visitor_that_a_lookup_still_names_is_not_read_again() {
     let (mut world, mut abc, _) = after_purchase();
     world.withdraw(&mut abc);
     world.settle();
@@ -435,7 +435,7 @@ fn field_12_one_who_is_gone_and_still_named_by_a_lookup_is_not_asked_for_again()
 }
 
 #[test]
-fn field_20_a_snapshot_older_than_this_browser_has_seen_is_not_believed_about_others() {
+fn a_snapshot_older_than_the_browser_has_seen_counts_only_for_its_own_visitor() {
     let (mut world, _, abc_id) = after_purchase();
     let mut def = Browser::default();
     let def_id = world.visit(&mut def, &Visit::member(123)).unwrap().visitor;
@@ -520,7 +520,7 @@ fn proven(hashes: &[AltHash]) -> IdClaim {
 }
 
 #[test]
-fn field_01_a_rotation_of_keys_splits_no_member() {
+fn a_rotation_of_keys_splits_no_member() {
     let v = visitor(1);
     let (old, new) = (hash(1, 5), hash(2, 5));
     let cases = [
@@ -540,7 +540,7 @@ fn field_01_a_rotation_of_keys_splits_no_member() {
 }
 
 #[test]
-fn field_01_a_tag_of_a_retired_key_lets_no_other_member_in() {
+fn a_tag_of_a_retired_key_lets_no_other_member_in() {
     let v = visitor(1);
     let kv = BTreeMap::from([snapshot_of(v, vec![hash(1, 5)])]);
     let recognised = steps(cookie_of(v, Some(hash(1, 5)), Vec::new()), vec![proven(&[hash(2, 6)])], &kv).unwrap();
@@ -570,7 +570,7 @@ fn members_are_unknown_where_the_lookup_of_a_proof_was_read_for_another_visitor_
 }
 
 #[test]
-fn field_12_a_switch_to_an_earlier_visitor_that_is_gone_or_anothers_ends_without_identity() {
+fn a_switch_to_an_erased_visitor_or_to_another_members_ends_without_identity() {
     let (here, there) = (visitor(1), visitor(2));
     let (a, b, c) = (hash(1, 5), hash(1, 6), hash(1, 7));
     let cookie = || cookie_of(here, None, vec![(b, there)]);
@@ -593,7 +593,7 @@ fn field_12_a_switch_to_an_earlier_visitor_that_is_gone_or_anothers_ends_without
 }
 
 #[test]
-fn field_12_whose_earlier_visitor_was_erased_takes_no_cookie_of_the_member_who_is_there() {
+fn a_member_whose_earlier_visitor_was_erased_removes_no_cookie_of_the_current_member() {
     let (here, there) = (visitor(1), visitor(2));
     let (a, b) = (hash(1, 5), hash(1, 6));
     let cookie = cookie_of(here, Some(a), vec![(b, there)]);
@@ -605,7 +605,7 @@ fn field_12_whose_earlier_visitor_was_erased_takes_no_cookie_of_the_member_who_i
 }
 
 #[test]
-fn field_01_a_sibling_under_the_key_before_waits_for_the_snapshot_that_has_both() {
+fn a_sibling_under_the_previous_key_waits_for_a_snapshot_with_both_hashes() {
     let (own, sibling) = (visitor(1), visitor(2));
     let (old, new) = (hash(1, 5), hash(2, 5));
     let first = BTreeMap::from([snapshot_of(sibling, vec![old])]);
@@ -629,7 +629,7 @@ fn field_01_a_sibling_under_the_key_before_waits_for_the_snapshot_that_has_both(
 }
 
 #[test]
-fn s1_10_with_no_read_at_all_the_answer_comes_from_the_cookies() {
+fn without_any_read_the_answer_comes_from_the_cookies() {
     let mut world = World::new();
     let mut browser = Browser::default();
     for page in 1..=5 {
@@ -641,7 +641,7 @@ fn s1_10_with_no_read_at_all_the_answer_comes_from_the_cookies() {
 }
 
 #[test]
-fn field_20_a_sibling_whom_the_snapshot_after_the_login_does_not_name_is_let_go() {
+fn a_pending_sibling_that_the_snapshot_after_the_login_does_not_name_is_dropped() {
     let (own, other) = (visitor(1), visitor(2));
     let id = AlternateId { kind: MEMBER, hash: hash(1, 5) };
     let what = FactKind::Alias { id, also: Vec::new(), proven: true };
@@ -667,7 +667,7 @@ fn field_20_a_sibling_whom_the_snapshot_after_the_login_does_not_name_is_let_go(
 }
 
 #[test]
-fn field_20_a_sibling_whom_the_own_snapshot_cuts_brings_nobody() {
+fn a_sibling_that_the_own_snapshot_cuts_adds_no_visitors() {
     let (own, cut, friend) = (visitor(1), visitor(2), visitor(3));
     let with = |of, decision: Membership, others: &[VisitorId]| {
         let (_, StoredValue::Snapshot(mut snapshot)) = snapshot_of(of, Vec::new()) else { unreachable!() };

@@ -147,21 +147,21 @@ proptest! {
     #![proptest_config(law())]
 
     #[test]
-    fn field_01_no_answer_joins_two_members_whatever_is_late_or_lost(
+    fn no_answer_joins_two_members_whatever_is_late_or_lost(
         life in life(Faults { lost_cookies: true, failed_reads: true, ..NONE }, 2)
     ) {
         play(&life, &mut World::new(), &mut Default::default(), holds_always)?;
     }
 
     #[test]
-    fn field_01_no_answer_joins_two_members_whom_a_partner_id_or_a_stale_snapshot_ties(
+    fn no_answer_joins_two_members_that_a_partner_id_or_a_stale_snapshot_ties(
         life in life(Faults { lost_cookies: true, failed_reads: true, stale_reads: true, partners: true, withdrawals: true }, 2)
     ) {
         play(&life, &mut World::new(), &mut Default::default(), holds_always)?;
     }
 
     #[test]
-    fn field_04_one_members_browsers_count_every_page_once_and_their_own_to_the_last(life in life(NONE, 1)) {
+    fn the_browsers_of_one_member_count_every_page_once_and_their_own_pages_at_once(life in life(NONE, 1)) {
         let mut world = World::new();
         let mut jars: [Browser; BROWSERS] = Default::default();
         play(&life, &mut world, &mut jars, |world, visit, answer| {
@@ -209,7 +209,7 @@ proptest! {
     }
 
     #[test]
-    fn field_01_alternating_members_mint_one_visitor_each(order in vec(1u8..=3, 1..40), publish in any::<u64>()) {
+    fn alternating_members_mint_one_visitor_each(order in vec(1u8..=3, 1..40), publish in any::<u64>()) {
         let mut world = World::new();
         let mut shared = Browser::default();
         let mut seen: BTreeSet<(u8, VisitorId)> = BTreeSet::new();

@@ -189,7 +189,7 @@ proptest! {
     }
 
     #[test]
-    fn field_03_the_fold_does_not_depend_on_order_batches_or_repeats(h in history(1), shuffle in any::<u64>(), cut in any::<prop::sample::Index>()) {
+    fn the_fold_does_not_depend_on_order_batches_or_repeats(h in history(1), shuffle in any::<u64>(), cut in any::<prop::sample::Index>()) {
         let at_once = profile_of(&h.facts);
         let mut shuffled = h.facts.clone();
         shuffled.sort_by_key(|f| scramble(f.id.short() ^ shuffle));
@@ -240,7 +240,7 @@ proptest! {
     }
 
     #[test]
-    fn field_23_after_a_restore_the_lost_facts_do_not_count(h in history(1), named in any::<[bool; 3]>(), i in 0usize..5) {
+    fn facts_lost_by_a_restore_do_not_count(h in history(1), named in any::<[bool; 3]>(), i in 0usize..5) {
         let before = KnownVisitor::from_sub(h.sub(usize::MAX, named[0])).join(KnownVisitor::from_sub(h.sub(i, named[1])));
         let restored = restored(&h.sub(0, named[2]));
         let totals = restored.totals();
@@ -268,7 +268,7 @@ proptest! {
     }
 
     #[test]
-    fn field_04_merging_loses_nothing_and_counts_no_visit_twice(a in history(0), b in history(1), c in history(2), extra in any::<u64>()) {
+    fn a_merge_loses_no_fact_and_counts_no_visit_twice(a in history(0), b in history(1), c in history(2), extra in any::<u64>()) {
         let histories = [a, b, c];
         let mut parts: Vec<(VisitorId, SubProfile)> = Vec::new();
         for history in &histories {
@@ -288,7 +288,7 @@ proptest! {
     }
 
     #[test]
-    fn s4_05_when_a_person_s_pages_and_purchases_were_is_what_its_facts_say(
+    fn the_times_of_a_persons_pages_and_purchases_equal_those_of_its_facts(
         a in history(0), b in history(1), c in history(2), extra in any::<u64>(), minutes in [0..60_u32, 0..60_u32], ago in 0..3_000_u32,
     ) {
         let histories = [a, b, c];
@@ -319,7 +319,7 @@ proptest! {
     }
 
     #[test]
-    fn s4_05_no_mix_of_versions_and_ledgers_is_sure_of_less_than_it_holds(
+    fn every_mix_of_versions_and_ledgers_counts_at_least_the_facts_that_it_holds(
         h in history(1), p in picked(), minutes in [0..60_u32, 0..60_u32], ago in 0..3_000_u32,
     ) {
         let (from, to) = (Minute(Minute::at(NOW).0 - ago - minutes[0]), Minute(Minute::at(NOW).0 - ago + minutes[1]));
@@ -346,7 +346,7 @@ proptest! {
     }
 
     #[test]
-    fn s4_08_a_person_s_attributes_are_the_last_writes_of_its_visitors(a in history(0), b in history(1), c in history(2)) {
+    fn a_person_s_attributes_are_the_last_writes_of_its_visitors(a in history(0), b in history(1), c in history(2)) {
         let histories = [a, b, c];
         let mut view = JoinedView::default();
         histories.iter().for_each(|h| view.add_known(h.visitor, KnownVisitor::from_sub(h.sub(usize::MAX, false))));
@@ -367,7 +367,7 @@ proptest! {
     }
 
     #[test]
-    fn field_14_a_person_s_arm_is_the_one_that_any_of_its_visitors_saw_first(a in history(0), b in history(1), c in history(2)) {
+    fn a_person_s_arm_is_the_one_that_any_of_its_visitors_saw_first(a in history(0), b in history(1), c in history(2)) {
         let histories = [a, b, c];
         let mut view = JoinedView::default();
         histories.iter().for_each(|h| view.add_known(h.visitor, KnownVisitor::from_sub(h.sub(usize::MAX, false))));

@@ -145,7 +145,7 @@ proptest! {
     #![proptest_config(law())]
 
     #[test]
-    fn field_13_no_placing_counts_twice_whoever_knows_of_it(all in placings(), ends in any::<[prop::sample::Index; 2]>()) {
+    fn no_placed_ad_counts_twice_whatever_histories_name_it(all in placings(), ends in any::<[prop::sample::Index; 2]>()) {
         let mut ends = ends.map(|end| Minute(Day(100).start().0 + u32::try_from(end.index(5 * 1_440)).unwrap()));
         ends.sort();
         let facts = |of: VisitorId, known: fn(&Placing) -> bool| -> Vec<Fact> {
@@ -183,7 +183,7 @@ proptest! {
 }
 
 #[test]
-fn field_13_the_next_page_sees_what_this_one_placed() {
+fn the_next_page_knows_the_ads_that_this_page_placed() {
     let own = visitor(1);
     let token = |n, placed| AdToken {
         visitor: own,
@@ -209,7 +209,7 @@ fn field_13_the_next_page_sees_what_this_one_placed() {
 }
 
 #[test]
-fn s3_10_a_reservation_counts_for_the_serve_window_and_is_dropped_then() {
+fn a_reservation_counts_for_the_serve_window_and_is_then_dropped() {
     let own = visitor(1);
     let mut ledger = Ledger::new(own);
     ledger.reserve([reservation(1, entity(0), Minute::at(NOW)), reservation(2, entity(0), Minute::at(NOW + 120_000))]);
@@ -224,7 +224,7 @@ fn s3_10_a_reservation_counts_for_the_serve_window_and_is_dropped_then() {
 }
 
 #[test]
-fn s3_10_a_placing_before_midnight_seen_after_it_counts_once() {
+fn an_ad_placed_before_midnight_and_seen_after_it_counts_once() {
     let own = visitor(1);
     let midnight = Day(100).start();
     let view = |seen_at: Minute| {
@@ -279,7 +279,7 @@ fn brim(entity: impl Fn(u32) -> AdEntity) -> Ledger {
 }
 
 #[test]
-fn field_13_the_cookie_filled_to_the_brim_stays_small() {
+fn a_full_ledger_cookie_stays_within_its_size() {
     let tenant = "pub".parse().unwrap();
     let ring = KeyRing(vec![RingKey { id: u8::MAX, stage: KeyStage::Active, secret: [3; 32].into() }]);
     let widest = |n| AdEntity { ad: u32::MAX - n, ad_group: u32::MAX, campaign: u32::MAX, advertiser: u32::MAX };
@@ -322,7 +322,7 @@ fn a_list_that_is_empty_takes_no_byte_of_the_cookie() {
 }
 
 #[test]
-fn s4_06_an_exposure_is_known_until_a_snapshot_has_it_everywhere() {
+fn the_ledger_holds_an_exposure_until_every_location_has_it_in_a_snapshot() {
     let (seen, own) = (FirstExposure { arm: 2, at: NOW, mixed: false }, visitor(1));
     let mut ledger = Ledger::new(own);
     ledger.expose(5, seen);
@@ -349,7 +349,7 @@ fn s4_06_an_exposure_is_known_until_a_snapshot_has_it_everywhere() {
 }
 
 #[test]
-fn s4_07_a_unit_is_known_until_a_snapshot_has_it_everywhere() {
+fn the_ledger_holds_an_offer_code_until_every_location_has_it_in_a_snapshot() {
     let (got, own) = (HeldSlot { number: 7, at: NOW }, visitor(1));
     let mut ledger = Ledger::new(own);
     ledger.keep_unit(5, got);

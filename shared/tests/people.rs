@@ -94,7 +94,7 @@ proptest! {
     #![proptest_config(law())]
 
     #[test]
-    fn field_03_people_do_not_depend_on_the_order_of_evidence_or_on_repeats(rows in evidence(), by in any::<u64>()) {
+    fn people_do_not_depend_on_the_order_of_evidence_or_on_repeats(rows in evidence(), by in any::<u64>()) {
         let mut other = shuffled(&rows, by);
         prop_assert_eq!(found(&other), found(&rows));
         other.extend(shuffled(&rows, !by).into_iter().step_by(2));
@@ -114,7 +114,7 @@ proptest! {
     }
 
     #[test]
-    fn s5_02_every_visitor_is_in_one_person_whose_master_is_the_smallest(rows in evidence()) {
+    fn every_visitor_is_in_one_person_whose_master_is_the_smallest(rows in evidence()) {
         let people = found(&rows);
         let everybody: Vec<VisitorId> = people.people.iter().flat_map(|p| p.members.iter().copied()).collect();
         let once: BTreeSet<VisitorId> = everybody.iter().copied().collect();
@@ -128,7 +128,7 @@ proptest! {
     }
 
     #[test]
-    fn field_01_no_person_holds_two_ids_of_the_unique_kind(rows in evidence()) {
+    fn no_person_holds_two_ids_of_the_unique_kind(rows in evidence()) {
         let people = found(&rows);
         let flagged = |e: &Evidence| people.flags.iter().any(|f| (f.visitor, f.id) == (e.visitor, e.id));
         for person in &people.people {
@@ -148,7 +148,7 @@ proptest! {
     }
 
     #[test]
-    fn field_01_flagged_evidence_never_links(rows in evidence()) {
+    fn flagged_evidence_never_links(rows in evidence()) {
         let people = found(&rows);
         let flagged = |e: &&Evidence| people.flags.iter().any(|f| (f.visitor, f.id) == (e.visitor, e.id));
         let rest: Vec<Evidence> = rows.iter().filter(|e| !flagged(e)).copied().collect();
@@ -189,7 +189,7 @@ proptest! {
     }
 
     #[test]
-    fn field_02_cancelled_evidence_gives_the_people_of_a_world_without_it(rows in evidence(), which in any::<u16>()) {
+    fn cancelled_evidence_gives_the_people_of_a_world_without_it(rows in evidence(), which in any::<u16>()) {
         let chosen = |i: usize| which >> i & 1 == 1;
         let cancel = |(i, e): (usize, &Evidence)| {
             let cancelled = if chosen(i) { Some(e.last + u64::from(which % 3)) } else { e.cancelled };
@@ -213,8 +213,8 @@ proptest! {
     }
 
     #[test]
-    fn field_06_concurrent_merges_give_one_result_in_any_order(logins in vec((0u8..6, 1u8..4, 0u8..3, 0u64..8), 0..20), by in any::<[u64; 2]>()) {
-        // Each edge's logins arrive in another order and twice; the rows store the first and last receipt.
+    fn concurrent_merges_give_one_result_in_any_order(logins in vec((0u8..6, 1u8..4, 0u8..3, 0u64..8), 0..20), by in any::<[u64; 2]>()) {
+        // Each edge's logins arrive in its own order and twice; the rows keep first and last receipt.
         let rows = |order: u64| {
             let mut arriving: Vec<_> = logins.iter().chain(&logins).enumerate().collect();
             arriving.sort_by_key(|(i, _)| scramble(*i as u64 ^ order));
@@ -250,7 +250,7 @@ fn login(owner: u8, kind: KindCode, n: u8, at: Millis) -> Evidence {
 }
 
 #[test]
-fn field_01_a_shared_device_does_not_join_its_two_members() {
+fn a_shared_device_does_not_join_its_two_members() {
     // Member 1 has a phone and the shared device, member 2 a laptop and the shared device.
     let rows = [login(1, MEMBER, 1, 10), login(2, MEMBER, 1, 20), login(2, MEMBER, 2, 30), login(3, MEMBER, 2, 5)];
     let people = found(&rows);
@@ -262,7 +262,7 @@ fn field_01_a_shared_device_does_not_join_its_two_members() {
 }
 
 #[test]
-fn field_01_a_household_id_does_not_join_two_members() {
+fn a_household_id_does_not_join_two_members() {
     let rows = [
         login(1, MEMBER, 1, 10),
         login(2, MEMBER, 2, 20),
@@ -348,7 +348,7 @@ proptest! {
     #![proptest_config(law())]
 
     #[test]
-    fn s5_03_unsure_links_join_nobody_who_holds_another_unique_id_in_any_order(
+    fn a_link_below_full_weight_joins_no_visitor_with_another_unique_id_in_any_order(
         rows in unsure(), by in any::<u64>(), threshold in 100u16..=1_000,
     ) {
         let people_of = |rows: &[Evidence]| link_people(rows, class, EvidenceWeight(threshold));
@@ -375,7 +375,7 @@ proptest! {
     }
 
     #[test]
-    fn s5_03_a_visitor_is_as_sure_as_the_weakest_link_of_the_surest_way(rows in unsure(), threshold in 100u16..=1_000) {
+    fn the_weight_of_a_visitor_is_the_weakest_link_on_the_surest_path(rows in unsure(), threshold in 100u16..=1_000) {
         let found = link_people(&rows, class, EvidenceWeight(threshold));
         for person in &found.people {
             let holder = person.members.iter().find(|v| found.unique.contains_key(v));
@@ -388,7 +388,7 @@ proptest! {
     }
 
     #[test]
-    fn s5_03_evidence_of_several_sources_counts_as_independent(
+    fn evidence_of_several_sources_is_combined_as_independent(
         weights in vec(1u16..1_000, 1..6), at in any::<prop::sample::Index>(),
     ) {
         let of = |weights: &[u16]| {
@@ -411,7 +411,7 @@ proptest! {
 }
 
 #[test]
-fn s5_03_of_one_source_the_surest_counts_and_not_all_of_it() {
+fn only_the_surest_evidence_of_one_source_counts() {
     let row = |source, weight| Evidence { source, weight: EvidenceWeight(weight), ..login(1, PARTNER, 1, 5) };
     let weight = |rows: &[Evidence]| combine_evidence(rows.iter().copied()).map(|(weight, _)| weight);
     assert_eq!(weight(&[row(3, 500), row(3, 400), row(3, 100)]), Some(EvidenceWeight(500)));
@@ -419,7 +419,7 @@ fn s5_03_of_one_source_the_surest_counts_and_not_all_of_it() {
 }
 
 #[test]
-fn s5_03_the_weakest_link_of_a_chain_between_two_members_stays_out() {
+fn the_weakest_link_of_a_chain_between_two_members_is_left_out() {
     let row = |owner: u8, id: AlternateId, weight: u16, first: u64| Evidence {
         visitor: visitor(owner),
         id,

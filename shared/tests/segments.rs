@@ -71,7 +71,7 @@ proptest! {
     }
 
     #[test]
-    fn s2_02_the_packed_segments_of_several_visitors_are_live_as_their_join_is(of in vec(writes(), 0..4), hour in 59_999u32..60_041) {
+    fn the_live_segments_of_several_packed_visitors_equal_those_of_their_join(of in vec(writes(), 0..4), hour in 59_999u32..60_041) {
         let maps: Vec<SegmentMap> = of.iter().map(|writes| map(writes)).collect();
         let bytes: Vec<Vec<u8>> = maps.iter().map(SegmentMap::pack).collect();
         let packed: Vec<_> = bytes.iter().map(|bytes| PackedSegments::read(bytes).unwrap()).collect();
@@ -81,7 +81,7 @@ proptest! {
     }
 
     #[test]
-    fn s2_02_writing_many_at_once_is_writing_each(before in writes(), many in writes(), stamp in 0u64..8) {
+    fn writing_many_segments_at_once_equals_writing_each(before in writes(), many in writes(), stamp in 0u64..8) {
         let stamp = WriteStamp { at: NOW + stamp, order: 1 };
         for before in [&[][..], &before] {
             let (mut at_once, mut each) = (map(before), map(before));
@@ -92,7 +92,7 @@ proptest! {
     }
 
     #[test]
-    fn s2_02_the_last_writer_wins_in_any_order_and_batch(all in writes(), seed in any::<u64>(), cut in any::<prop::sample::Index>()) {
+    fn the_last_writer_wins_in_any_order_and_batch(all in writes(), seed in any::<u64>(), cut in any::<prop::sample::Index>()) {
         let mut shuffled = all.clone();
         shuffled.sort_by_key(|(id, stamp, _)| scramble(seed ^ u64::from(id.0) ^ stamp.at));
         let (first, second) = shuffled.split_at(cut.index(shuffled.len() + 1));
@@ -108,7 +108,7 @@ proptest! {
     }
 
     #[test]
-    fn s2_03_freshness_ranges_and_the_newest_equal_the_naive_model(all in writes(), from in 59_990u32..60_050, span in 0u32..40, ids in (0u32..9_000, 0u32..9_000), n in 0usize..12) {
+    fn segments_by_freshness_by_range_and_by_recency_equal_the_naive_model(all in writes(), from in 59_990u32..60_050, span in 0u32..40, ids in (0u32..9_000, 0u32..9_000), n in 0usize..12) {
         let (map, held) = (map(&all), held(&all));
         let hours = HourStamp(from)..HourStamp(from + span);
         let (inside, outside): (Vec<_>, Vec<_>) = held.iter().map(|(id, e)| (*id, *e)).partition(|(_, e)| hours.contains(e));
@@ -122,7 +122,7 @@ proptest! {
     }
 
     #[test]
-    fn s2_01_what_is_packed_is_read_again_and_equal_maps_pack_to_equal_bytes(all in writes()) {
+    fn a_packed_map_reads_back_and_equal_maps_pack_to_equal_bytes(all in writes()) {
         let map = map(&all);
         let bytes = map.pack();
         let read = PackedSegments::read(&bytes).unwrap();
@@ -132,7 +132,7 @@ proptest! {
     }
 
     #[test]
-    fn s2_04_trim_drops_what_no_accepted_fact_could_bring_back_and_nothing_else(all in writes_around(), after in 0u64..12, siblings in vec(0u32..30, 0..6)) {
+    fn trim_drops_only_segments_that_no_accepted_fact_could_restore(all in writes_around(), after in 0u64..12, siblings in vec(0u32..30, 0..6)) {
         let now = SETTLED + after;
         let of_siblings: BTreeSet<SegmentId> = siblings.into_iter().map(|id| SegmentId(id * 301)).collect();
         let mut trimmed = map(&all);
@@ -167,7 +167,7 @@ fn stamp(at: u64) -> WriteStamp {
 }
 
 #[test]
-fn s2_02_hours_are_added_in_place() {
+fn extending_a_segment_adds_hours_to_its_expiry() {
     let mut map = map(&[(SegmentId(7), stamp(0), SegmentState::held(HourStamp(60_000), [(1, 5)]))]);
     assert!(map.extend(SegmentId(7), 48, stamp(1)));
     assert_eq!(map.get(SegmentId(7)).unwrap(), (HourStamp(60_048), &[(1, 5)][..]));
@@ -201,7 +201,7 @@ fn only_those_written_last_are_kept_and_leaving_out_commutes_with_the_join() {
 }
 
 #[test]
-fn s2_05_a_thousand_of_82_000_take_less_than_3_3_bytes_each() {
+fn a_thousand_of_82_000_segments_take_less_than_3_3_bytes_each() {
     let writes: Vec<Write> = (0..)
         .map(|n| {
             (

@@ -153,7 +153,7 @@ proptest! {
     #![proptest_config(law())]
 
     #[test]
-    fn field_20_once_the_newest_decision_about_a_pair_sets_it_apart_no_stale_one_joins_it(
+    fn a_pair_that_the_newest_membership_separates_is_joined_by_no_stale_one(
         steps in vec(decide(), 0..12), bits in any::<u32>()
     ) {
         let origin = Origin::after(&steps);
@@ -168,7 +168,7 @@ proptest! {
     }
 
     #[test]
-    fn field_20_a_withdrawn_visitor_never_comes_back(steps in vec(decide(), 0..12), bits in any::<u32>()) {
+    fn a_withdrawn_visitor_never_comes_back(steps in vec(decide(), 0..12), bits in any::<u32>()) {
         let origin = Origin::after(&steps);
         for gone in &origin.gone {
             for decision in origin.decisions.iter().filter(|m| m.cuts.get(gone).is_some_and(|cut| cut.gone)) {
@@ -183,7 +183,7 @@ proptest! {
     }
 
     #[test]
-    fn field_20_whoever_met_the_newest_decisions_about_two_visitors_knows_whether_they_are_together(
+    fn the_newest_memberships_of_two_visitors_decide_whether_they_count_together(
         steps in vec(decide(), 0..12), bits in any::<u32>()
     ) {
         let origin = Origin::after(&steps);
@@ -199,7 +199,7 @@ proptest! {
     }
 
     #[test]
-    fn field_02_whoever_met_every_decision_sees_exactly_the_person(steps in vec(decide(), 0..12)) {
+    fn a_reader_of_every_membership_sees_exactly_the_person(steps in vec(decide(), 0..12)) {
         let origin = Origin::after(&steps);
         let reader = met(origin.decisions.iter().cloned());
         for (own, other) in everybody().filter(|(a, b)| a != b && !origin.gone.contains(a)) {
@@ -224,7 +224,7 @@ proptest! {
     }
 
     #[test]
-    fn field_20_a_view_over_old_and_new_snapshots_holds_the_person_alone(steps in vec(decide(), 1..12), bits in any::<u32>()) {
+    fn a_view_of_old_and_new_snapshots_holds_only_the_person(steps in vec(decide(), 1..12), bits in any::<u32>()) {
         let origin = Origin::after(&steps);
         let snapshot = |m: &Membership, of: VisitorId| Snapshot {
             version: version(m.epoch.0),
@@ -254,7 +254,7 @@ proptest! {
 }
 
 #[test]
-fn field_20_the_two_halves_of_an_unlinked_person_keep_their_own() {
+fn the_two_halves_of_an_unlinked_person_retain_their_own_facts() {
     let [a, b, c, d] = [0, 1, 2, 3].map(visitor);
     for (left, right) in [(2, 3), (3, 2)] {
         let all =
@@ -268,7 +268,7 @@ fn field_20_the_two_halves_of_an_unlinked_person_keep_their_own() {
 }
 
 #[test]
-fn s1_08_devices_are_counted_under_the_newest_decision() {
+fn devices_are_counted_under_the_newest_membership() {
     let [a, b, c] = [0, 1, 2].map(visitor);
     let all = met([membership(1, [a, b, c], []), membership(2, [a, b], [c]), membership(3, [c], [a, b])]);
     assert_eq!(all.devices(a, &[a, b]), 2);
@@ -283,7 +283,7 @@ fn s1_08_devices_are_counted_under_the_newest_decision() {
 }
 
 #[test]
-fn s4_05_what_a_person_did_is_no_more_than_known_in_part_while_browsers_of_it_are_missing() {
+fn counts_are_only_lower_bounds_while_browsers_of_the_person_are_missing() {
     let [a, b] = [0, 1].map(visitor);
     let often = |devices| {
         let mut decision = membership(1, [a, b], []);

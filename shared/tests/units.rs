@@ -78,7 +78,7 @@ impl Objects {
 }
 
 #[test]
-fn s4_07_fifty_thousand_units_go_to_as_many_people_over_bucket_ranges() {
+fn fifty_thousand_offer_codes_go_to_as_many_people_over_bucket_ranges() {
     let mut objects = Objects::default();
     let mut numbers = BTreeSet::new();
     // People call in no order of their ids; there are a few more people than codes.
@@ -99,7 +99,7 @@ fn s4_07_fifty_thousand_units_go_to_as_many_people_over_bucket_ranges() {
 }
 
 #[test]
-fn s4_07_a_person_has_one_unit_whichever_browser_asks() {
+fn a_person_has_one_offer_code_whichever_browser_asks() {
     let mut objects = Objects::default();
     let first = objects.ask(&[1, 2], 2, 100).unwrap().unwrap();
     assert_eq!(first.holder, visitor(2));
@@ -112,7 +112,7 @@ fn s4_07_a_person_has_one_unit_whichever_browser_asks() {
 }
 
 #[test]
-fn s4_07_a_greater_limit_gives_more_and_a_smaller_one_no_more() {
+fn a_raised_limit_gives_more_offer_codes_and_a_lowered_one_gives_none() {
     let mut objects = Objects::default();
     let mut given = |from: u32, limit: u32| {
         (from..from + 1_000).filter(|n| objects.ask(&[*n], *n, limit).unwrap().is_some()).count()
@@ -121,7 +121,7 @@ fn s4_07_a_greater_limit_gives_more_and_a_smaller_one_no_more() {
 }
 
 #[test]
-fn s4_07_the_share_that_is_drawn_is_spread_over_all_ranges() {
+fn the_drawn_share_is_spread_over_all_ranges() {
     let recipients = RecipientLimit { limit: 1, share: 2_500 };
     let mut ranges = BTreeMap::new();
     for n in 0..40_000 {
@@ -141,7 +141,7 @@ proptest! {
 
     /// Calls and answers are lost at every step; each person repeats its call until an answer arrives.
     #[test]
-    fn s4_07_nothing_lost_gives_a_unit_twice_or_keeps_one_back(
+    fn lost_messages_give_no_offer_code_twice_and_withhold_none(
         lost in prop::collection::vec(prop::bool::weighted(0.2), 1..200),
         limit in 1_u32..80,
         seed in any::<[u8; 32]>(),

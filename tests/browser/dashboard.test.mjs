@@ -1,4 +1,4 @@
-// The origin's dashboard in a real browser, as an administrator uses it, over an origin that real pages have called.
+// The origin's dashboard in a real browser, as an administrator uses it, with an origin that has data of real pages.
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
@@ -59,14 +59,14 @@ after(async () => {
   await here?.stop();
 }, { timeout: 60_000 });
 
-/** Waits until a place shows what is wanted, and gives all that it shows. */
-async function shows(place, wanted) {
+/** Waits until an element shows a text; returns its complete text. */
+async function shows(selector, wanted) {
   try {
-    await page.locator(place).filter({ hasText: wanted }).first().waitFor();
+    await page.locator(selector).filter({ hasText: wanted }).first().waitFor();
   } catch {
-    assert.fail(`${place} shows ${JSON.stringify(await page.locator(place).allInnerTexts())}, not ${wanted}`);
+    assert.fail(`${selector} shows ${JSON.stringify(await page.locator(selector).allInnerTexts())}, not ${wanted}`);
   }
-  return page.locator(place).first().innerText();
+  return page.locator(selector).first().innerText();
 }
 
 async function use(token, tenant = "") {
@@ -75,18 +75,18 @@ async function use(token, tenant = "") {
   await page.getByRole("button", { name: "Use" }).click();
 }
 
-test("without_a_token_it_says_how_the_origin_is_and_what_is_missing", async () => {
+test("without_a_token_the_dashboard_shows_health_and_asks_for_a_token", async () => {
   await shows("#health", "Takes syncs");
   await shows("#said", "causeway token create");
   assert.equal(await page.getByRole("heading", { name: "Jobs" }).isVisible(), false);
 });
 
-test("a_token_that_is_none_is_refused_in_words", async () => {
+test("an_invalid_token_is_refused_with_a_message", async () => {
   await use("0".repeat(64));
   await shows("#said", /token/);
 });
 
-test("with_a_token_it_shows_jobs_catalogue_budgets_and_experiments", async () => {
+test("with_a_token_the_dashboard_shows_jobs_catalogue_budgets_and_experiments", async () => {
   await use(here.token);
   await shows("#said", /tenant/);
   await use(here.token, "demo");
@@ -97,13 +97,13 @@ test("with_a_token_it_shows_jobs_catalogue_budgets_and_experiments", async () =>
   assert.match(arms, /prices[\s\S]*50\.00 %/);
 });
 
-test("a_plan_of_a_job_is_shown_before_it_is_run_and_a_run_is_asked_for_twice", async () => {
+test("a_job_shows_its_plan_first_and_a_run_needs_a_confirmation", async () => {
   await page.getByRole("button", { name: "Plan reconcile" }).click();
   await shows("#report", /reconcile \(plan\): done/);
-  const asked = [];
-  page.once("dialog", (dialog) => (asked.push(dialog.message()), dialog.dismiss()));
+  const questions = [];
+  page.once("dialog", (dialog) => (questions.push(dialog.message()), dialog.dismiss()));
   await page.getByRole("button", { name: "Run trim" }).click();
-  assert.match(asked[0], /Run trim\?/);
+  assert.match(questions[0], /Run trim\?/);
   page.once("dialog", (dialog) => dialog.accept());
   await page.getByRole("button", { name: "Run trim" }).click();
   await shows("#report", /trim: done/);
@@ -119,9 +119,9 @@ test("a_job_shows_the_chosen_tenant_s_run_and_no_other_tenant_s", async () => {
   await shows("#jobs tr:has-text('train')", "never");
 });
 
-test("a_visitor_is_looked_up_and_one_that_is_not_there_is_told_of", async () => {
+test("a_visitor_is_looked_up_and_an_absent_one_is_reported", async () => {
   await page.getByRole("textbox", { name: "Id" }).fill(visitor);
-  // Its page view comes by the queue, after a second.
+  // The page view arrives through the queue, after a second.
   for (const end = Date.now() + PATIENCE; ; ) {
     assert.ok(Date.now() < end, await page.locator("#person").innerText());
     await page.getByRole("button", { name: "Look up" }).click();
@@ -133,25 +133,25 @@ test("a_visitor_is_looked_up_and_one_that_is_not_there_is_told_of", async () => 
   await page.getByRole("textbox", { name: "Id" }).fill("nobody");
   await page.getByRole("button", { name: "Look up" }).click();
   await shows("#said", /./);
-  assert.equal(await page.locator("#person").isVisible(), false, "the one of before stands there still");
+  assert.equal(await page.locator("#person").isVisible(), false, "the previous person is still shown");
 });
 
-test("what_a_token_or_a_tenant_showed_goes_with_it", async () => {
+test("data_of_a_token_or_tenant_disappears_with_it", async () => {
   await page.getByLabel("Kind").fill("visitor");
   await page.getByRole("textbox", { name: "Id" }).fill(visitor);
   await page.getByRole("button", { name: "Look up" }).click();
   await shows("#person", visitor);
   await use(here.token, "strict");
   await shows("#versions", "none");
-  assert.equal(await page.locator("#person").isVisible(), false, "demo's person under another tenant's name");
+  assert.equal(await page.locator("#person").isVisible(), false, "a person of the tenant demo is shown under another tenant");
   await use("0".repeat(64), "demo");
   await shows("#said", /token/);
-  for (const place of ["#versions", "#budgets", "#jobs", "#report"]) assert.equal(await page.locator(place).isVisible(), false, place);
+  for (const selector of ["#versions", "#budgets", "#jobs", "#report"]) assert.equal(await page.locator(selector).isVisible(), false, selector);
   await use(here.token, "demo");
   await shows("#versions", "current");
 });
 
-test("an_audience_is_estimated_and_a_filter_that_is_none_is_refused", async () => {
+test("an_audience_is_estimated_and_an_invalid_filter_is_refused", async () => {
   await page.getByLabel("Filter").fill('{"devices": {"$gte": 1}}');
   await page.getByRole("button", { name: "Estimate" }).click();
   await shows("#estimate", /About \d+ people \(\d+ to \d+\) of \d+/);
@@ -166,7 +166,7 @@ test("nothing_failed_on_the_page_and_nothing_came_from_elsewhere", async () => {
   assert.match(answer.headers.get("content-security-policy"), /default-src 'none'.*frame-ancestors 'none'/);
   const html = await answer.text();
   assert.doesNotMatch(html, /https?:\/\//);
-  // Each field has a name, and each table says what it shows.
+  // Each field has a name, and each table has a caption.
   const unnamed = "input:not(label input), textarea:not(label textarea), table:not(:has(caption)), section:not([aria-labelledby])";
   assert.equal(await page.locator(unnamed).count(), 0);
 });

@@ -1,6 +1,6 @@
-// The demonstration page in a real browser, as a person would use it: clicks and keys, and what the page then shows.
+// The demonstration page in a real browser, used like a person would: clicks and keys, and the effect on the page.
 //
-// Every wait is for something the page shows. Two hostnames of one edge are two cookie jars, hence two browsers.
+// Each wait is for something that the page shows. Two hostnames of one edge have separate cookies, like two browsers.
 
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
@@ -14,19 +14,19 @@ const FLAGS = [
   "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
   "--disable-background-networking", "--disable-component-update", "--disable-sync",
 ];
-/** Time for something to appear: the dev origin's siblings follow after two seconds, on a busy machine later. */
+/** Time for something to appear: the dev origin publishes siblings after two seconds, on a busy machine later. */
 const PATIENCE = 30_000;
 const START = 20 * 60_000;
 
 let here;
 let browser;
-/** Not the browser's own: `HeadlessChrome` is a declared bot, which is answered and not counted. */
+/** Replaces the browser's own, because `HeadlessChrome` counts as a declared bot, which is answered but not counted. */
 let userAgent;
 let members = 0;
 
 before(async () => {
   here = await world();
-  // Without a folder of its own named, Playwright makes a new one and removes it.
+  // If no folder is given, Playwright creates a new one and removes it at the end.
   browser = await chromium.launch({ executablePath: CHROMIUM, args: FLAGS });
   userAgent = `Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/${browser.version()} Safari/537.36`;
 }, { timeout: START });
@@ -36,15 +36,15 @@ after(async () => {
   await here?.stop();
 }, { timeout: 60_000 });
 
-/** A new person's browser: no cookies, nothing stored. */
+/** A new person's browser without cookies and storage. */
 async function fresh(options = {}) {
   const context = await browser.newContext({ userAgent, extraHTTPHeaders: network(), ...options });
   context.setDefaultTimeout(PATIENCE);
   return context;
 }
 
-/** A member whom this world has not met. */
-function somebody() {
+/** A member that is new in this world. */
+function newMember() {
   members += 1;
   return `m${Date.now().toString(36)}-${members}`;
 }
@@ -61,7 +61,7 @@ async function open(context, member, at = here.edge) {
 
 const on = (page, id) => page.getByTestId(id);
 
-/** Waits until what a place shows is `wanted`, a text or a pattern. */
+/** Waits until an element shows `wanted`, a text or a pattern. */
 async function shows(page, id, wanted) {
   const pattern = wanted instanceof RegExp ? wanted.source : null;
   const read = ([name, text, source]) => {
@@ -72,12 +72,12 @@ async function shows(page, id, wanted) {
     await page.waitForFunction(read, [id, pattern === null ? wanted : "", pattern], { polling: 100, timeout: PATIENCE });
   } catch {
     const shown = (await on(page, id).count()) ? await on(page, id).innerText() : "nothing";
-    const told = [await on(page, "said").innerText(), await on(page, "activity").innerText()].join("\n");
-    assert.fail(`${id} shows ${JSON.stringify(shown)}, not ${wanted}. The page says: ${told}`);
+    const messages = [await on(page, "said").innerText(), await on(page, "activity").innerText()].join("\n");
+    assert.fail(`${id} shows ${JSON.stringify(shown)}, not ${wanted}. The page says: ${messages}`);
   }
 }
 
-/** Waits until a step has turned green, and gives what the system showed for it. */
+/** Waits until a step is green; returns the lookups and profiles that it shows. */
 async function done(page, step) {
   await shows(page, `step-${step}-state`, "✓ the same");
   return { lookups: await on(page, `step-${step}-lookups`).innerText(), profiles: await on(page, `step-${step}-profiles`).innerText() };
@@ -91,7 +91,7 @@ async function secondBrowser(context, page) {
   return second;
 }
 
-/** Sees a browser through the article's table up to the purchase. */
+/** Performs the first three steps of the table, up to the purchase. */
 async function firstThree(page) {
   await on(page, "view-page").click();
   await done(page, 1);
@@ -101,7 +101,7 @@ async function firstThree(page) {
   await done(page, 3);
 }
 
-describe("s1_11_the_sample_flow_step_by_step", () => {
+describe("the_sample_flow_step_by_step", () => {
   let context;
   let abc;
   let def;
@@ -109,24 +109,24 @@ describe("s1_11_the_sample_flow_step_by_step", () => {
 
   before(async () => {
     context = await fresh();
-    // In a world of others, member 123 may have a history.
-    member = here.own ? "123" : somebody();
+    // In a world that other tests use, member 123 may have a history.
+    member = here.own ? "123" : newMember();
     abc = await open(context, here.own ? null : member);
   });
   after(() => context.close());
 
-  test("s1_11_step_1_a_visit_gets_cookie_abc", async () => {
+  test("step_1_a_visit_gets_cookie_abc", async () => {
     await shows(abc, "visitor", "none yet");
     await shows(abc, "lookup-empty", "[empty]");
     await on(abc, "view-page").click();
     assert.deepEqual(await done(abc, 1), { lookups: "[empty]", profiles: "abc → {1 page}" });
     await shows(abc, "visitor", /^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-/);
-    // One where the isolate looks first for where the catalogue is.
+    // One read if the isolate must read the pointer of the catalogue first.
     await shows(abc, "served-kv-reads", /^[01]$/);
     await shows(abc, "ad", /Your own advertisement/);
   });
 
-  test("s1_11_step_2_a_login_s1_03_writes_the_lookup", async () => {
+  test("step_2_a_login_writes_the_lookup", async () => {
     await on(abc, "login").click();
     assert.deepEqual(await done(abc, 2), { lookups: `${member} → abc`, profiles: "abc → {2 pages}" });
     await shows(abc, "lookup-visitor", new RegExp(`^abc \\(${await on(abc, "visitor").innerText()}\\)$`));
@@ -134,13 +134,13 @@ describe("s1_11_the_sample_flow_step_by_step", () => {
     await shows(abc, "served-bridged", "no");
   });
 
-  test("s1_11_step_3_a_purchase", async () => {
+  test("step_3_a_purchase_is_counted", async () => {
     await on(abc, "buy").click();
     assert.deepEqual(await done(abc, 3), { lookups: `${member} → abc`, profiles: "abc → {2 pages, 1 $}" });
     await shows(abc, "abc-own-revenue_micros", "1.00\u00a0$");
   });
 
-  test("s1_11_step_4_another_browser_gets_cookie_def", async () => {
+  test("step_4_another_browser_gets_cookie_def", async () => {
     def = await secondBrowser(context, abc);
     await shows(def, "visitor", "none yet");
     await on(def, "view-page").click();
@@ -151,9 +151,9 @@ describe("s1_11_the_sample_flow_step_by_step", () => {
     await shows(def, "served-view", "only shown with the member’s proof");
   });
 
-  test("s1_11_step_5_a_login_there_s1_04_serves_both_histories_at_once", async () => {
+  test("step_5_a_login_there_serves_both_histories_at_once", async () => {
     await on(def, "login").click();
-    // What the edge served, before the origin can know: two reads in sequence, both histories.
+    // The edge's answer before the origin can know: two sequential reads, and both histories.
     await shows(def, "served-kv-reads", "2");
     await shows(def, "served-devices", "2");
     await shows(def, "served-bridged", "yes");
@@ -164,7 +164,7 @@ describe("s1_11_the_sample_flow_step_by_step", () => {
     assert.deepEqual(await done(abc, 5), row);
   });
 
-  test("s1_06_the_merge_rewrote_no_profile_s1_08_and_counts_two_devices", async () => {
+  test("the_merge_rewrote_no_profile_and_counts_two_devices", async () => {
     await shows(def, "abc-own-pages", "2");
     await shows(def, "abc-own-purchases", "1");
     await shows(def, "def-own-pages", "2");
@@ -175,14 +175,14 @@ describe("s1_11_the_sample_flow_step_by_step", () => {
     await shows(abc, "def-view-purchases", "1");
   });
 
-  test("s1_07_the_next_request_reads_once", async () => {
+  test("the_next_request_reads_once", async () => {
     await on(def, "view-page").click();
     await shows(def, "served-own", /^\{3 pages\}/);
     await shows(def, "served-kv-reads", "1");
     await shows(def, "served-view", /^\{5 pages, 1 \$\}/);
   });
 
-  test("s1_06_back_on_the_first_browser_nothing_is_lost_or_doubled", async () => {
+  test("back_on_the_first_browser_nothing_is_lost_or_doubled", async () => {
     await on(abc, "view-page").click();
     await shows(abc, "served-own", "{3 pages, 1 $}, 1.00\u00a0$");
     await shows(abc, "served-view", "{6 pages, 1 $}, 1.00\u00a0$");
@@ -198,14 +198,14 @@ describe("s1_11_the_sample_flow_step_by_step", () => {
   });
 });
 
-test("the_second_browser_is_the_second_also_when_it_is_opened_before_the_first_has_a_visitor", async () => {
+test("the_second_browser_stays_second_when_it_is_opened_before_the_first_has_a_visitor", async () => {
   const context = await fresh();
-  const abc = await open(context, somebody());
+  const abc = await open(context, newMember());
   const def = await secondBrowser(context, abc);
   await on(def, "view-page").click();
   await shows(def, "def-own-pages", "1");
   await on(abc, "view-page").click();
-  // They tell each other.
+  // The two pages notify each other.
   await shows(def, "abc-own-pages", "1");
   await shows(abc, "def-own-pages", "1");
   await shows(abc, "role", "first browser, “abc”");
@@ -216,7 +216,7 @@ test("the_second_browser_is_the_second_also_when_it_is_opened_before_the_first_h
   await context.close();
 });
 
-test("s1_01_field_16_two_first_party_cookies_arrive_and_no_script_reads_them", async () => {
+test("two_first_party_cookies_arrive_and_no_script_reads_them", async () => {
   const context = await fresh();
   const page = await open(context);
   const answered = page.waitForResponse((response) => response.url().endsWith("/v1/decide"));
@@ -231,7 +231,7 @@ test("s1_01_field_16_two_first_party_cookies_arrive_and_no_script_reads_them", a
     assert.equal(cookie.httpOnly, true, cookie.name);
     assert.equal(cookie.sameSite, "Lax", cookie.name);
     assert.equal(cookie.path, "/", cookie.name);
-    assert.equal(cookie.domain, "localhost", "of this host alone");
+    assert.equal(cookie.domain, "localhost", "only of this host");
     assert.match(cookie.value, /^v1\.\d+\.[\w-]+\.[\w-]+$/, cookie.name);
   }
   const days = (name) => (cookies.find((cookie) => cookie.name === name).expires - Date.now() / 1_000) / 86_400;
@@ -241,9 +241,9 @@ test("s1_01_field_16_two_first_party_cookies_arrive_and_no_script_reads_them", a
   await context.close();
 });
 
-test("s1_01_a_reload_keeps_the_visitor_and_counts_nothing", async () => {
+test("a_reload_keeps_the_visitor_and_counts_nothing", async () => {
   const context = await fresh();
-  const page = await open(context, somebody());
+  const page = await open(context, newMember());
   await on(page, "view-page").click();
   await done(page, 1);
   const visitor = await on(page, "visitor").innerText();
@@ -254,7 +254,7 @@ test("s1_01_a_reload_keeps_the_visitor_and_counts_nothing", async () => {
   await context.close();
 });
 
-test("field_12_gpc_gets_no_cookie_and_takes_away_the_one_there_was", async () => {
+test("gpc_gets_no_cookie_and_removes_the_existing_one", async () => {
   const refusing = await fresh({ extraHTTPHeaders: { "Sec-GPC": "1" } });
   const page = await open(refusing);
   await on(page, "view-page").click();
@@ -277,14 +277,14 @@ test("field_12_gpc_gets_no_cookie_and_takes_away_the_one_there_was", async () =>
   await changing.close();
 });
 
-test("field_22_a_purchase_sent_again_counts_once", async () => {
+test("a_purchase_sent_again_counts_once", async () => {
   const context = await fresh();
-  const page = await open(context, somebody());
+  const page = await open(context, newMember());
   await firstThree(page);
   await on(page, "buy-again").click();
   await shows(page, "said", /counted once/);
   await on(page, "buy").click();
-  // This page view stands behind all three in the queue: once it is counted, so is whatever they count.
+  // This page view follows all three purchases in the queue: when it is counted, they are counted too.
   await on(page, "view-page").click();
   await shows(page, "abc-own-pages", "3");
   await shows(page, "abc-own-purchases", "2");
@@ -292,9 +292,9 @@ test("field_22_a_purchase_sent_again_counts_once", async () => {
   await context.close();
 });
 
-test("field_19_after_log_out_the_joined_view_is_no_longer_shown", async () => {
+test("after_log_out_the_joined_view_is_no_longer_shown", async () => {
   const context = await fresh();
-  const page = await open(context, somebody());
+  const page = await open(context, newMember());
   await on(page, "login").click();
   await shows(page, "served-view", /^\{1 page\}/);
   await on(page, "logout").click();
@@ -314,7 +314,7 @@ test("the_page_is_usable_with_the_keyboard_alone", async () => {
     const outline = await page.evaluate(() => getComputedStyle(document.activeElement).outlineStyle);
     assert.notEqual(outline, "none", `${id} shows its focus`);
     if (id === "view-page") await page.keyboard.press("Enter");
-    if (id === "member") await page.keyboard.type(somebody());
+    if (id === "member") await page.keyboard.type(newMember());
     if (id === "login") await page.keyboard.press("Space");
     if (id === "login") await shows(page, "login-state", /^logged in as/);
     if (id === "login") await page.keyboard.press("Tab");
@@ -349,9 +349,9 @@ test("every_control_and_table_has_a_name_and_headings_a_hierarchy", async () => 
 });
 
 for (const colorScheme of ["light", "dark"]) {
-  test(`text_stands_out_from_its_ground_in_${colorScheme}`, async () => {
+  test(`text_has_enough_contrast_in_${colorScheme}`, async () => {
     const context = await fresh({ colorScheme });
-    const page = await open(context, somebody());
+    const page = await open(context, newMember());
     await on(page, "view-page").click();
     await done(page, 1);
     assert.deepEqual(await page.evaluate(faint), [], "WCAG 2.2 asks for 4.5 to 1");
@@ -359,7 +359,7 @@ for (const colorScheme of ["light", "dark"]) {
   });
 }
 
-/** Runs in the page: texts whose contrast is under 4.5 to 1. Disabled controls are excepted, as in WCAG 1.4.3. */
+/** Runs in the page: texts with a contrast below 4.5 to 1. Disabled controls are excepted, as in WCAG 1.4.3. */
 function faint() {
   const parts = (colour) => colour.match(/[\d.]+/g).map(Number);
   const light = (colour) => {
@@ -386,11 +386,11 @@ function faint() {
   return found;
 }
 
-// Last, since a world of its own does not get its origin back.
-test("s1_10_the_page_goes_on_when_the_origin_is_gone", async (t) => {
+// This test comes last, because a world of its own does not get its origin back.
+test("the_page_continues_without_the_origin", async (t) => {
   if (!here.own) return t.skip("only in a world of its own: CAUSEWAY_READY_FILE is set");
   const context = await fresh();
-  const page = await open(context, somebody());
+  const page = await open(context, newMember());
   await shows(page, "origin-status", "origin answers");
   process.kill(here.pids.origin, "SIGKILL");
   await shows(page, "origin-status", /^origin not reachable/);
@@ -404,7 +404,7 @@ test("s1_10_the_page_goes_on_when_the_origin_is_gone", async (t) => {
   await context.close();
 });
 
-test("a_declared_bot_is_told_that_it_is_filtered", async () => {
+test("the_demonstration_page_reports_a_filtered_bot", async () => {
   const context = await fresh({ userAgent: "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 Chrome/140.0.0.0 Safari/537.36 Chrome-Lighthouse" });
   const page = await open(context);
   await page.getByRole("button", { name: "View a page" }).click();

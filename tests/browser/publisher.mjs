@@ -1,4 +1,4 @@
-// A publisher's pages in a real browser, before the real edge and origin: what the tests of the page tag share.
+// A publisher's pages in a real browser, with the real edge and origin: helpers of the tests of the page tag.
 
 import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";
@@ -11,17 +11,17 @@ const CHROMIUM = process.env.CAUSEWAY_CHROMIUM ?? "/usr/bin/chromium";
 const FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"];
 export const PATIENCE = 30_000;
 export const START = 20 * 60_000;
-/** The tag waits as long as the tests do, however busy the machine is. */
+/** Lets the tag wait as long as the tests do, because the machine may be busy. */
 export const PATIENT = `data-timeout="${PATIENCE}"`;
 export const PIXEL = Buffer.from("R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7", "base64");
 
-/** TCF v2: the first consents to no purpose, the second to purposes 1, 3 and 4. GPP: US Privacy, with and without a sale. */
+/** TCF v2: `REFUSES` consents to no purpose, `CONSENTS` to purposes 1, 3 and 4. GPP: US Privacy, with and without a sale. */
 export const REFUSES = "CPXxRfAPXxRfAAfKABENB-CgAAAAAAAAAAYgAAAAAAAA";
 export const CONSENTS = "CPXxRfAPXxRfAAfKABENB-CgALAAAAAAAAYgAAAAAAAA";
 export const SOLD = { gppString: "DBABTA~1YNN", applicableSections: [6] };
 export const UNSOLD = { gppString: "DBABTA~1YYN", applicableSections: [6] };
 
-/** A creative that tries everything it can on the page that shows it. */
+/** A creative that tries every access to the page that shows it. */
 const HOSTILE = `</script></iframe><script>
   const tries = [() => parent.document.title, () => { parent.hurt = 1; }, () => { top.location = "/pages/hurt"; },
     () => document.cookie, () => localStorage.length];
@@ -44,7 +44,7 @@ code = 1
 unique = true
 `;
 
-/** One ad alone in its campaign, so that its size chooses it. */
+/** An ad that is alone in its campaign, so that its size decides. */
 const ad = (code, [width, height], creative) => `
 [[advertiser]]
 id = "a${code}"
@@ -77,7 +77,7 @@ export let browser;
 let userAgent;
 let guide;
 
-/** What stands between the fences of the guide's first block of a language. */
+/** The content of the guide's first fenced block of a language. */
 export const block = (language) => guide.split(`\`\`\`${language}\n`)[1].split("```")[0];
 
 /** Starts the edge, the origin and the browser; `options` are the browser's. */
@@ -99,9 +99,9 @@ export async function stopPublisher() {
   await here?.stop();
 }
 
-/** Until the catalogue has come through the KV: the edge reads its pointer again after some seconds. */
+/** Waits until the edge has the catalogue: it reads the pointer in the KV again after some seconds. */
 async function placed() {
-  // With the signal nobody is recognised: sixty new visitors a minute and network are all that the edge makes.
+  // `Sec-GPC` makes the request anonymous, so that it does not use up the sixty new visitors a minute of one network.
   const [headers, body] = [{ "content-type": "application/json", "sec-gpc": "1" }, '{"page":{},"placements":[{"id":"a","sizes":[[728,90]]}]}'];
   for (;;) {
     const answer = await (await fetch(`${here.edge}/v1/decide`, { method: "POST", headers, body })).json();
@@ -117,7 +117,7 @@ export const SIDE = '<div id="side" data-causeway="side" data-sizes="300x250">ho
 export const FAR = '<div style="height: 3000px"></div>';
 export const STRICT = "default-src 'none'; script-src 'self'; connect-src 'self'; img-src https:; style-src 'unsafe-inline'";
 
-/** Runs in the page before anything else: notes what the page asks for. */
+/** Runs first in the page and records the calls that the page makes. */
 function witness() {
   window.asked = [];
   const note = (name, address, body) => window.asked.push({ name, path: new URL(address, location.href).pathname, body });
@@ -131,7 +131,7 @@ function witness() {
     note("beacon", address, body);
     return window.refusing ? false : beacon(address, body);
   };
-  // What the page's observers, the tag's among them, were told last of each element.
+  // The last entry of each element that the page's observers got, including the tag's observers.
   window.looks = new Map();
   window.IntersectionObserver = class extends IntersectionObserver {
     constructor(work, options) {
@@ -148,13 +148,13 @@ function witness() {
   };
 }
 
-/** A page of the publisher's with the tag in it. */
+/** A page of the publisher that contains the tag. */
 export const pageOf = (body, { head = "", tag = PATIENT } = {}) =>
   `<!doctype html><meta charset="utf-8"><title>page</title><body style="margin: 0">${head}<script async src="/causeway.js" ${tag}></script>${body}`;
 
 /**
- * A new person's browser with one page of the publisher's; `init` runs in it first. `others` are pages of other texts, by
- * the last part of their path.
+ * A new person's browser with one page of the publisher; `init` scripts run first in it. `others` are the texts of
+ * further pages, by the last part of their path.
  */
 export async function open(body, { head, tag, policy = "", init = [], clock = false, html = pageOf(body, { head, tag }), others = {}, decide, query = "" } = {}) {
   const context = await browser.newContext({ userAgent, viewport: { width: 1280, height: 720 }, extraHTTPHeaders: network() });
@@ -185,14 +185,14 @@ export const asked = async (page, path) => (await page.evaluate(() => window.ask
 export const decides = async (page) => (await asked(page, "/v1/decide")).map(({ name, body }) => ({ name, ...JSON.parse(body) }));
 export const impressions = async (page) => (await asked(page, "/v1/i/")).length;
 
-/** Waits until a page's function gives something, and gives that. */
+/** Waits until a function in the page returns a value; returns that value. */
 export const shown = (page, work, argument) => page.waitForFunction(work, argument, { polling: 50, timeout: PATIENCE }).then((found) => found.jsonValue());
 export const filled = (page, id) => shown(page, (id) => window.adIn(`#${id}`)?.tagName, id);
 export const decided = (page, count) => shown(page, (count) => window.asked.filter(({ path }) => path === "/v1/decide").length >= count, count);
 export const text = (page, id) => page.locator(`#${id}`).innerText();
 export const cookies = async (page) => (await page.context().cookies()).map(({ name }) => name).sort();
 
-/** Asks until the answer is as wanted. */
+/** Calls `ask` until it returns a value. */
 export async function until(what, ask) {
   for (const end = Date.now() + PATIENCE; Date.now() < end; ) {
     const found = await ask();
@@ -207,7 +207,7 @@ export async function admin(path, body) {
   return answer.status === 200 ? answer.json() : null;
 }
 
-/** The visitor of a page, by what the edge shows it. */
+/** The visitor of a page, from the edge's `/v1/me`. */
 export const visitor = (page) => page.evaluate(() => fetch("/v1/me").then((answer) => answer.json()).then((me) => me.visitor));
 export const pages = async (page, count) => {
   const id = await visitor(page);

@@ -1,6 +1,7 @@
-// What publishers' pages do to the page tag: frames, the Back button, frameworks that own the page, overlays, mistakes.
+// The page tag on difficult publishers' pages: frames, the Back button, frameworks that own the page, overlays,
+// mistakes.
 //
-// Nothing waits for time to pass: where the tag counts seconds, the page has a clock that the test moves.
+// No test waits for time to pass: where the tag counts seconds, the test moves the page's clock.
 
 import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";
@@ -12,13 +13,13 @@ import {
 } from "./publisher.mjs";
 import { HOUSES, openReact, RENDER } from "./react.mjs";
 
-// With the browser's memory for pages that are left, which Playwright switches off.
+// The tests need the browser's cache for pages that were left, which Playwright switches off.
 before(() => startPublisher({ ignoreDefaultArgs: ["--disable-back-forward-cache"] }), { timeout: START });
 after(stopPublisher, { timeout: 60_000 });
 
 /* ---- consent of a page, asked for from a frame in it ---- */
 
-/** The page around the frame has a manager that is asked by messages, and says what the test lets it say. */
+/** A consent manager in the page around the frame; it gets calls by messages, and the test gives its answers. */
 function managerByMessage() {
   if (window !== top) return;
   window.calls = [];
@@ -38,7 +39,7 @@ const frame = (address) => `<iframe src="${address}" width="800" height="300"></
 const tcf = (tcString) => ({ gdprApplies: true, eventStatus: "tcloaded", tcString });
 const gpp = (ping) => ({ eventName: "signalStatus", pingData: { signalStatus: "ready", ...ping } });
 
-/** A page with a manager of that name and the tag in a frame; gives the page and the frame. */
+/** Opens a page with a manager of that name and the tag in a frame; returns the page and the frame. */
 async function openFrame(name, { inner = pageOf(TOP), around = frame("/pages/frame"), ...others } = {}) {
   const html = `<!doctype html><title>around</title>${locator(name)}${around}`;
   const page = await open("", { html, init: [managerByMessage], others: { frame: inner, ...others } });
@@ -51,22 +52,22 @@ describe("a_tag_in_a_frame_asks_the_consent_manager_of_the_page_around_it", () =
     ["__tcfapi", 2, tcf(REFUSES), tcf(CONSENTS)],
     ["__gpp", "1.1", gpp(UNSOLD), gpp(SOLD)],
   ]) {
-    test(`${name}_by_its_locator_frame_and_a_refusal_mints_nobody`, async () => {
+    test(`${name}_by_its_locator_frame_and_a_refusal_mints_no_visitor`, async () => {
       const [page, inside] = await openFrame(name);
       assert.deepEqual(await page.evaluate(() => window.calls), [{ name, command: "addEventListener", version }]);
       assert.deepEqual(await inside.evaluate(() => window.asked), [], "it waits for the answer");
-      await page.evaluate((said) => window.answer(said), refused);
+      await page.evaluate((signal) => window.answer(signal), refused);
       await filled(inside, "top");
       assert.deepEqual((await decides(inside)).map(({ consent }) => consent.tcf ?? consent.gpp), [refused.tcString ?? refused.pingData.gppString]);
       assert.deepEqual(await cookies(page), []);
-      await page.evaluate((said) => window.answer(said, true), permitted);
+      await page.evaluate((signal) => window.answer(signal, true), permitted);
       await until("cookies", async () => (await cookies(page)).length === 2);
-      await page.evaluate((said) => window.answer(said), refused);
+      await page.evaluate((signal) => window.answer(signal), refused);
       await until("no cookies", async () => (await cookies(page)).length === 0);
       await close(page);
     });
 
-    test(`${name}_that_does_not_answer_lets_nobody_be_recognised`, async () => {
+    test(`${name}_that_does_not_answer_leaves_the_visitor_anonymous`, async () => {
       const [page, inside] = await openFrame(name, { inner: pageOf(TOP, { tag: 'data-timeout="50"' }) });
       await decided(inside, 1);
       assert.deepEqual((await decides(inside)).map(({ name, consent }) => [name, consent]), [["omit", { tcf: "" }]]);
@@ -75,7 +76,7 @@ describe("a_tag_in_a_frame_asks_the_consent_manager_of_the_page_around_it", () =
     });
   }
 
-  test("also_through_a_frame_of_another_origin_and_no_other_frame_answers_in_its_stead", async () => {
+  test("through_a_frame_of_another_origin_too_and_no_other_frame_may_answer", async () => {
     const forged = `<script>
       let id = 0;
       setInterval(() => {
@@ -90,8 +91,8 @@ describe("a_tag_in_a_frame_asks_the_consent_manager_of_the_page_around_it", () =
     const heard = () => addEventListener("message", () => { window.forgeries = (window.forgeries ?? 0) + 1; });
     await inside.evaluate(heard);
     await shown(inside, () => window.forgeries > 50);
-    assert.deepEqual(await inside.evaluate(() => window.asked), [], "a forged answer is none");
-    await page.evaluate((said) => window.answer(said), tcf(REFUSES));
+    assert.deepEqual(await inside.evaluate(() => window.asked), [], "a forged answer is ignored");
+    await page.evaluate((signal) => window.answer(signal), tcf(REFUSES));
     await filled(inside, "top");
     assert.deepEqual((await decides(inside)).map(({ consent }) => consent), [{ tcf: REFUSES }]);
     await close(page);
@@ -115,7 +116,7 @@ describe("a_tag_in_a_frame_asks_the_consent_manager_of_the_page_around_it", () =
 
 describe("a_jurisdiction_that_applies_without_a_string_is_a_refusal", () => {
   const missing = { gdprApplies: true, eventStatus: "tcloaded" };
-  for (const [what, name, said] of [
+  for (const [what, name, signal] of [
     ["no_tc_string", "__tcfapi", missing],
     ["a_tc_string_that_is_null", "__tcfapi", { ...missing, tcString: null }],
     ["a_tc_string_that_is_a_number", "__tcfapi", { ...missing, tcString: 5 }],
@@ -127,8 +128,8 @@ describe("a_jurisdiction_that_applies_without_a_string_is_a_refusal", () => {
     ["a_gpp_section_that_is_not_in_a_list", "__gpp", gpp({ ...UNSOLD, applicableSections: 6 })],
   ]) {
     test(what, async () => {
-      const saying = (name, said) => { window[name] = (...args) => args.at(-1)(said, true); };
-      const page = await open(TOP, { init: [`(${saying})(${JSON.stringify(name)}, ${JSON.stringify(said)})`] });
+      const saying = (name, signal) => { window[name] = (...args) => args.at(-1)(signal, true); };
+      const page = await open(TOP, { init: [`(${saying})(${JSON.stringify(name)}, ${JSON.stringify(signal)})`] });
       await filled(page, "top");
       assert.deepEqual((await decides(page)).map(({ name }) => name), ["include"]);
       assert.deepEqual(await cookies(page), []);
@@ -139,8 +140,8 @@ describe("a_jurisdiction_that_applies_without_a_string_is_a_refusal", () => {
 
 /* ---- the Back button ---- */
 
-describe("a_page_that_comes_back_out_of_the_browser_s_memory", () => {
-  /** A manager that keeps what the visitor said where all pages find it. */
+describe("a_page_from_the_browsers_cache", () => {
+  /** A manager that stores the visitor's choice for all pages. */
   function storedManager() {
     window.__tcfapi = (command, _version, listener) => {
       if (command !== "addEventListener") return;
@@ -178,7 +179,7 @@ describe("a_page_that_comes_back_out_of_the_browser_s_memory", () => {
 
 /* ---- pages of a framework ---- */
 
-describe("the_tag_leaves_the_page_s_nodes_where_they_are", () => {
+describe("the_tag_leaves_the_pages_nodes_in_place", () => {
   const isStanding = (page) => page.evaluate(() => {
     const ad = window.adIn("#top") ?? document.querySelector(".own, #top + a > img, #top + a");
     return ad.checkVisibility() && ad.isConnected;
@@ -187,18 +188,18 @@ describe("the_tag_leaves_the_page_s_nodes_where_they_are", () => {
 
   for (const [what, kind, init] of [
     ["in_a_shadow_root", "div", []],
-    ["beside_an_element_that_can_have_none", "ins", []],
+    ["next_to_an_element_that_can_have_none", "ins", []],
     ["by_the_page_s_own_renderer", "div", [own]],
-    ["by_the_page_s_own_renderer_beside_an_element", "ins", [own]],
+    ["by_the_page_s_own_renderer_next_to_an_element", "ins", [own]],
   ]) test(`react_changes_the_content_of_a_placement_whose_ad_is_${what}`, async () => {
     const page = await openReact("", { begin: RENDER, init: [...init, `window.kind = ${JSON.stringify(kind)}`] });
     await shown(page, () => window.adIn("#top") ?? document.querySelector(".own, #top + a > img"));
-    // A page that sets a text as the only content of an element takes out what else is in it, such as a renderer's ad.
-    const isKept = init.length === 0 || kind === "ins";
+    // A page that sets a text as the only content of an element removes all else in it, such as a renderer's ad.
+    const staysInPlace = init.length === 0 || kind === "ins";
     for (const [house, content] of HOUSES) {
       await page.evaluate((house) => window.set({ house }), house);
       assert.equal(await page.evaluate(() => [...document.querySelector("#top").childNodes].filter((node) => !node.slot).map((node) => node.textContent).join("")), content);
-      if (isKept) assert.ok(await isStanding(page), house);
+      if (staysInPlace) assert.ok(await isStanding(page), house);
     }
     for (const around of [["slot", "before", "after"], ["after", "more", "slot"], ["slot"]]) await page.evaluate((around) => window.set({ around }), around);
     await page.evaluate(() => window.set({ around: ["before", "after"] }));
@@ -259,10 +260,10 @@ describe("the_tag_leaves_the_page_s_nodes_where_they_are", () => {
   });
 });
 
-/* ---- ads that nobody can see ---- */
+/* ---- ads that cannot be seen ---- */
 
 describe("an_ad_counts_as_viewable_only_where_it_can_be_seen", () => {
-  /** A browser that does not track visibility. */
+  /** Replaces the observer by one of a browser that does not track visibility. */
   const old = () => {
     window.IntersectionObserver = class extends IntersectionObserver {
       constructor(work, { threshold } = {}) {
@@ -281,7 +282,7 @@ describe("an_ad_counts_as_viewable_only_where_it_can_be_seen", () => {
   ];
   const THROUGH = ["under_an_overlay_that_pointers_go_through", TOP + overlay("pointer-events: none")];
 
-  /** Opens the page with its clock standing, and the tag told of the ad. */
+  /** Opens the page with a stopped clock, after the tag's observer has seen the ad. */
   async function begin(body, init) {
     const page = await open(FAR + body, { clock: true, init });
     await filled(page, "top");
@@ -303,7 +304,7 @@ describe("an_ad_counts_as_viewable_only_where_it_can_be_seen", () => {
       });
       if (!init.length) await shown(page, () => window.looks.get(window.adIn("#top")).isVisible);
       await page.clock.runFor(1_200);
-      assert.equal(await impressions(page), 1, "it counts once it can be seen");
+      assert.equal(await impressions(page), 1, "it counts after it became visible");
       await close(page);
     });
 
@@ -323,7 +324,7 @@ describe("an_ad_counts_as_viewable_only_where_it_can_be_seen", () => {
     for (const [what, body, more] of [
       ["a_frame", SIDE, []],
       ["the_page_s_own_renderer", TOP, [() => { window.causeway = [(causeway) => { causeway.render = (box) => { box.style.height = "90px"; }; }]; }]],
-      ["an_ad_beside_its_placement", TOP.replace("<div", "<ins").replace("</div", "</ins"), []],
+      ["an_ad_next_to_its_placement", TOP.replace("<div", "<ins").replace("</div", "</ins"), []],
     ]) test(`one_of_${what}_counts${browser}`, async () => {
       const page = await open(body, { init: [...more, ...init], clock: true });
       await shown(page, () => window.adIn("#top, #side") ?? document.querySelector("[slot=causeway], #top + a > img"));
@@ -359,7 +360,7 @@ test("an_amount_that_is_not_quite_whole_is_rounded", async () => {
   await close(page);
 });
 
-test("an_id_is_a_text_or_a_number_and_nothing_that_reads_the_same_for_everybody", async () => {
+test("an_id_is_a_text_or_a_number_and_no_value_that_is_equal_for_all_people", async () => {
   const early = () => { window.causeway = [(causeway) => causeway.identify(
     { promise: Promise.resolve("ann"), object: {}, list: ["ann"], yes: true, nan: NaN, endless: Infinity, call: () => "ann", none: null, empty: "", text: "ann", number: 0 },
     { member: Promise.resolve("proof"), text: "proof" },
@@ -367,15 +368,15 @@ test("an_id_is_a_text_or_a_number_and_nothing_that_reads_the_same_for_everybody"
   const page = await open(TOP, { init: [early], tag: `${PATIENT} data-debug` });
   await filled(page, "top");
   assert.deepEqual((await decides(page)).map(({ user }) => user), [{ ids: { text: "ann", number: "0" }, proofs: { text: "proof" } }]);
-  const told = page.warnings.filter((text) => text.includes("neither a text nor a number")).map((text) => text.split(" ")[1]);
-  assert.deepEqual(told, ["promise", "object", "list", "yes", "nan", "endless", "call", "member"]);
+  const warned = page.warnings.filter((text) => text.includes("neither a text nor a number")).map((text) => text.split(" ")[1]);
+  assert.deepEqual(warned, ["promise", "object", "list", "yes", "nan", "endless", "call", "member"]);
   await page.evaluate(() => window.causeway.track("read", {}, Promise.resolve("order-7")));
   const [{ body }] = await until("the event", async () => { const events = await asked(page, "/v1/events"); return events.length && events; });
   assert.match(JSON.parse(body)[0].id, /^[0-9a-f]{8}-/, "an id of its own");
   await close(page);
 });
 
-test("what_is_over_the_edge_s_bounds_in_bytes_costs_itself_alone", async () => {
+test("a_value_over_the_edges_bounds_in_bytes_is_left_out_alone", async () => {
   const placement = (id, more) => `<div data-causeway="${id}" data-sizes="728x90" ${more}></div>`;
   const [fits, over] = ["語".repeat(42), "語".repeat(60)];
   const early = (over) => { window.causeway = [(causeway) => {
@@ -391,11 +392,11 @@ test("what_is_over_the_edge_s_bounds_in_bytes_costs_itself_alone", async () => {
   await filled(page, "top");
   const [{ placements, page: { keywords: sent }, user }, ...more] = await decides(page);
   assert.deepEqual(placements.map(({ id, view_type, sizes }) => [id, view_type, sizes.length]), [["top", "home", 1], [fits, undefined, 1], ["vast", undefined, 1]]);
-  // The edge leaves out what is over its bound, and so learns that the page has more keywords than it reads.
+  // The edge leaves out a keyword over its bound, and thereby learns that the page has more keywords than it reads.
   assert.deepEqual([sent, Object.keys(user.ids), user.proofs], [keywords, ["text", ...Array.from({ length: 7 }, (_, i) => `kind${i}`)], {}]);
   assert.deepEqual(more, []);
-  for (const told of [`placement ${over}: not requested`, `placement ${fits}: data-view-type`, "placement vast: data-sizes", "long is left out", `${over} is left out`]) {
-    assert.equal(page.warnings.filter((text) => text.includes(told)).length, told === "long is left out" ? 2 : 1, told);
+  for (const warning of [`placement ${over}: not requested`, `placement ${fits}: data-view-type`, "placement vast: data-sizes", "long is left out", `${over} is left out`]) {
+    assert.equal(page.warnings.filter((text) => text.includes(warning)).length, warning === "long is left out" ? 2 : 1, warning);
   }
   await close(page);
 });
@@ -416,7 +417,7 @@ test("a_size_may_be_written_with_a_capital_x_and_blanks", async () => {
   await close(page);
 });
 
-describe("in_debug_mode_the_console_tells_what_goes_wrong", () => {
+describe("in_debug_mode_the_console_reports_each_problem", () => {
   const WRONG = `${SIDE.replace("data-sizes", 'data-size="728x90" data-sizes')}
     <div data-causeway="none" data-sizes="1x1"></div><div data-causeway="own" data-sizes="160x600"></div>`;
   const wrong = () => {

@@ -1,4 +1,4 @@
-// Pages of a publisher that are a React 18 application's.
+// Pages of a publisher that are a React 18 application.
 
 import { readFile } from "node:fs/promises";
 
@@ -6,7 +6,7 @@ import { open, shown } from "./publisher.mjs";
 
 const library = (path) => readFile(new URL(`../../node_modules/${path}`, import.meta.url), "utf8");
 
-/** An application whose placement's content, and what is around it, the test changes by `window.set`. */
+/** An application with a placement; the test changes its content and its siblings by `window.set`. */
 function application() {
   const { createElement, useState, Fragment } = window.React;
   const contents = {
@@ -26,7 +26,7 @@ function application() {
   };
 }
 
-/** What the placement's content becomes, in this order, and its text. */
+/** Contents of the placement, in this order, with the text of each. */
 export const HOUSES = [["other", "other house"], ["element", "house link"], ["list", "onetwothree"], ["turned", "threeone"],
   ["mixed", "text and element"], ["none", ""], ["text", "house"]];
 
@@ -40,5 +40,5 @@ export async function openReact(html, { begin = "", init = [] } = {}) {
   return page;
 }
 
-/** What renders the application into an empty `#root`. */
+/** Code that renders the application into an empty `#root`. */
 export const RENDER = 'window.root = ReactDOM.createRoot(document.querySelector("#root")); root.render(React.createElement(App));';

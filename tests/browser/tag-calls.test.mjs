@@ -1,5 +1,5 @@
-// What the tag sends: which visitor its events count for while calls fail and users change, and what it says of a page that is
-// over the edge's bounds. The tag itself, in Node, before an edge of the test's own, with a clock that the test moves.
+// The calls of the tag: the visitor of its events while calls fail and users change, and the data of a page that
+// exceeds the edge's bounds. The tag runs in Node, with a replaced edge and a clock that the test moves.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -14,10 +14,10 @@ const { outputFiles: [{ text: TAG }] } = await build({ entryPoints, bundle: true
 
 let pages = 0;
 
-/** A page without placements. `answer` gives the edge's answer to the user of a decide call, or throws. */
+/** A page without placements. `answer` returns the edge's answer to the member of a decide call, or throws. */
 async function open(t, answer, { href = "https://edge.example/", keywords = "" } = {}) {
   t.mock.timers.enable({ apis: ["setTimeout"] });
-  const page = { sent: [], warnings: [], listeners: {}, told: [] };
+  const page = { sent: [], warnings: [], listeners: {}, pages: [] };
   const listen = (name, listener) => (page.listeners[name] = listener);
   const globals = {
     window: globalThis,
@@ -32,10 +32,10 @@ async function open(t, answer, { href = "https://edge.example/", keywords = "" }
       readyState: "complete", referrer: "", addEventListener: listen, querySelectorAll: () => [], querySelector: () => ({ content: keywords }),
     },
     fetch: async (url, { body }) => {
-      const told = JSON.parse(body);
-      page.told.push(told.page);
-      if (url.endsWith("/v1/decide")) return { json: async () => answer(told.user?.ids.member) };
-      page.sent.push(...told.map(({ name, visitor_token: token }) => [name, token]));
+      const call = JSON.parse(body);
+      page.pages.push(call.page);
+      if (url.endsWith("/v1/decide")) return { json: async () => answer(call.user?.ids.member) };
+      page.sent.push(...call.map(({ name, visitor_token: token }) => [name, token]));
       return { status: 200, json: async () => ({}) };
     },
   };
@@ -111,7 +111,7 @@ test("an_event_counts_for_its_member_after_a_failed_call_where_only_the_proof_ch
   assert.deepEqual(page.sent, [["before-the-name", "token-of-ann"], ["purchase", "token-of-ann"]]);
 });
 
-test("an_event_of_before_the_first_login_is_not_left_to_the_cookie_of_the_second_member", async (t) => {
+test("an_event_before_the_first_login_does_not_go_to_the_cookie_of_the_second_member", async (t) => {
   const page = await open(t, () => ({ reason: "overloaded" }));
   page.causeway.track("before");
   page.causeway.identify({ member: "ann" });
@@ -127,12 +127,12 @@ test("the_edge_learns_that_a_page_has_more_than_it_reads", async (t) => {
   const words = Array.from({ length: 80 }, (_, i) => `w${i}`);
   const page = await open(t, named, { href: long, keywords: [...words, "", "k".repeat(500)].join(",") });
   await page.wait(GATHER_MS);
-  const [{ url, keywords }] = page.told;
+  const [{ url, keywords }] = page.pages;
   assert.deepEqual([url.length, keywords], [2_049, words.slice(0, 65)]);
 });
 
 test("a_keyword_that_is_too_long_is_sent_as_one_that_the_edge_leaves_out", async (t) => {
   const page = await open(t, named, { keywords: `gambling, ${"k".repeat(500)}` });
   await page.wait(GATHER_MS);
-  assert.deepEqual(page.told[0].keywords, ["gambling", "k".repeat(129)]);
+  assert.deepEqual(page.pages[0].keywords, ["gambling", "k".repeat(129)]);
 });

@@ -1,6 +1,6 @@
-// The page tag in a real browser, on pages of a publisher, before the real edge and origin.
+// The page tag in a real browser, on a publisher's pages, with the real edge and origin.
 //
-// Nothing waits for time to pass: where the tag counts seconds, the page has a clock that the test moves.
+// No test waits for time to pass: where the tag counts seconds, the test moves the page's clock.
 
 import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";
@@ -18,7 +18,7 @@ after(stopPublisher, { timeout: 60_000 });
 
 /* ---- filling ---- */
 
-test("issue_5_all_placements_of_a_page_are_filled_by_one_call_under_a_strict_policy", async () => {
+test("one_call_fills_all_placements_of_a_page_under_a_strict_content_policy", async () => {
   const none = '<div id="none" data-causeway="none" data-sizes="1x1"><b>our own</b></div>';
   const twice = '<script async src="/causeway.js"></script>';
   const page = await open(TOP + SIDE + none + '<div data-causeway="">no name</div>', { policy: STRICT, head: twice });
@@ -71,7 +71,7 @@ test("the_house_content_stays_when_the_answer_is_late", async () => {
   const page = await open(TOP, { clock: true, init: [holding], tag: "" });
   await shown(page, () => window.release);
   await page.clock.runFor(1_000);
-  // The next call comes after this answer was dealt with: two at once would make two visitors.
+  // The next call must come after this answer was handled, because two parallel calls would mint two visitors.
   await page.evaluate((html) => document.body.insertAdjacentHTML("beforeend", html), SIDE);
   await page.clock.runFor(1_000);
   assert.equal((await decides(page)).length, 1);
@@ -83,7 +83,7 @@ test("the_house_content_stays_when_the_answer_is_late", async () => {
   await close(page);
 });
 
-test("an_edge_that_is_gone_leaves_the_house_content_and_takes_no_ad_to_the_next_address", async () => {
+test("without_an_edge_the_house_content_stays_and_no_ad_moves_to_the_next_address", async () => {
   const page = await open(TOP);
   await filled(page, "top");
   await page.context().route("**/v1/decide", (route) => route.abort());
@@ -113,7 +113,7 @@ test("an_ad_that_was_chosen_for_an_address_is_not_placed_on_the_next_one", async
   await close(page);
 });
 
-test("a_picture_that_does_not_come_leaves_the_house_content", async () => {
+test("an_image_that_does_not_load_leaves_the_house_content", async () => {
   const page = await open("");
   await page.context().route("https://cdn.shoes.example/**", (route) => route.abort());
   await page.evaluate((html) => document.body.insertAdjacentHTML("beforeend", html), TOP + SIDE);
@@ -131,7 +131,7 @@ test("a_page_s_own_navigation_is_not_the_browser_s", async () => {
   await decided(page, 2);
   await until("a visitor", () => visitor(page));
   await page.evaluate(() => { window.causeway.track("read"); window.hide(true); });
-  assert.deepEqual((await asked(page, "/v1/events")).map(({ name }) => name), ["beacon"], "who leaves is heard");
+  assert.deepEqual((await asked(page, "/v1/events")).map(({ name }) => name), ["beacon"], "the last event is sent");
   await close(page);
 });
 
@@ -151,7 +151,7 @@ test("a_page_that_is_prerendered_asks_for_nothing_before_it_is_shown", async () 
   await close(page);
 });
 
-test("a_placement_that_is_away_while_it_is_decided_is_met_again_when_it_is_back", async () => {
+test("a_placement_removed_during_its_decision_is_decided_again_when_it_returns", async () => {
   const page = await open(TOP, { clock: true });
   await filled(page, "top");
   await page.clock.pauseAt(3_600_000);
@@ -159,7 +159,7 @@ test("a_placement_that_is_away_while_it_is_decided_is_met_again_when_it_is_back"
     window.side ??= Object.assign(document.createElement("div"), { id: "side" });
     Object.assign(window.side.dataset, { causeway: "side", sizes: "300x250" });
     away ? window.side.remove() : document.body.append(window.side);
-    // The tag's observer was there before, and hears of it before this one does.
+    // The tag's observer was registered earlier, so it is notified before this one.
     return new Promise((resolve) => { new MutationObserver(resolve).observe(document.body, { childList: true }); document.body.append(""); });
   }, away);
   await moves(false);
@@ -168,7 +168,8 @@ test("a_placement_that_is_away_while_it_is_decided_is_met_again_when_it_is_back"
   await moves(false);
   await page.clock.runFor(1_000);
   await filled(page, "side");
-  // One that shows an ad is decided again for the address that it comes back to, gone before it changed or after.
+  // A placement with an ad is decided again for the address at which it returns, whether it left before or after the
+  // address changed.
   for (const before of [false, true]) {
     await page.evaluate(() => { window.shownBefore = window.adIn("#side"); });
     if (before) await moves(true);
@@ -211,7 +212,7 @@ for (const late of [false, true]) test(`an_element_that_is_no_placement_any_more
   await close(page);
 });
 
-test("what_the_page_shows_in_an_ad_s_stead_counts_as_no_ad_and_is_not_replaced_by_what_was_there_before_it", async () => {
+test("content_that_replaces_an_ad_counts_as_no_ad_and_is_not_overwritten_by_earlier_content", async () => {
   const renderer = () => { window.causeway = [(causeway) => { causeway.render = (element) => { element.textContent = "ad"; }; }]; };
   const page = await open(FAR + TOP.replace("<div", '<div style="height: 90px"'), { init: [renderer], clock: true });
   await shown(page, () => document.querySelector("#top").innerText === "ad");
@@ -233,7 +234,7 @@ test("what_the_page_shows_in_an_ad_s_stead_counts_as_no_ad_and_is_not_replaced_b
   });
   await page.clock.runFor(1_000);
   await decided(page, 2);
-  // The next call comes after this answer was dealt with.
+  // The next call comes after this answer was handled.
   await page.evaluate((html) => document.body.insertAdjacentHTML("beforeend", html), SIDE);
   await until("the next call", async () => {
     await page.clock.runFor(100);
@@ -243,7 +244,7 @@ test("what_the_page_shows_in_an_ad_s_stead_counts_as_no_ad_and_is_not_replaced_b
   await close(page);
 });
 
-test("an_ad_that_nobody_can_show_leaves_what_the_page_makes_of_the_house_content", async () => {
+test("an_ad_without_a_renderer_leaves_the_pages_changes_of_the_house_content", async () => {
   const page = await open('<div id="own" data-causeway="own" data-sizes="160x600">house</div>' + SIDE);
   await filled(page, "side");
   await page.evaluate(() => {
@@ -284,7 +285,7 @@ test("keywords_have_no_white_space_around_them", async () => {
   await close(page);
 });
 
-test("a_page_renders_its_own_ads_and_a_renderer_that_fails_costs_its_ad_alone", async () => {
+test("a_page_renders_its_own_ads_and_a_failing_renderer_loses_only_its_ad", async () => {
   const own = '<div id="own" data-causeway="own" data-sizes="160x600" style="width: 160px; height: 600px">house</div>';
   const renderer = () => {
     window.causeway = [(causeway) => {
@@ -303,7 +304,7 @@ test("a_page_renders_its_own_ads_and_a_renderer_that_fails_costs_its_ad_alone", 
   await close(page);
 });
 
-test("issue_5_a_hostile_creative_reaches_neither_the_page_nor_its_storage", async () => {
+test("a_hostile_creative_reaches_neither_the_page_nor_its_storage", async () => {
   const page = await open('<div id="top" data-causeway="top" data-sizes="320x50"></div>', {
     init: [() => addEventListener("message", ({ data, origin }) => { window.heard = { data, origin }; })],
   });
@@ -318,14 +319,14 @@ test("issue_5_a_hostile_creative_reaches_neither_the_page_nor_its_storage", asyn
 
 /* ---- impressions ---- */
 
-describe("issue_5_an_impression_counts_when_it_was_viewable", () => {
-  /** Scrolls until so many pixels of an ad's height are in view, and has the tag's observer see it. */
+describe("an_impression_counts_when_it_is_viewable", () => {
+  /** Scrolls until `pixels` of an ad's height are in view, and waits until the tag's observer has seen it. */
   async function show(page, id, pixels) {
     await page.evaluate(([id, pixels]) => {
       const top = document.getElementById(id).getBoundingClientRect().top + scrollY;
       scrollTo(0, top + pixels - innerHeight);
     }, [id, pixels]);
-    // Of an ad that has counted the tag is told no more.
+    // The tag's observer is not notified of an ad that was already counted.
     if (await impressions(page)) return undefined;
     return shown(page, (id) => {
       const ad = window.adIn(`#${id}`);
@@ -418,7 +419,7 @@ describe("issue_5_an_impression_counts_when_it_was_viewable", () => {
 /* ---- events ---- */
 
 describe("events_reach_the_origin", () => {
-  test("what_was_queued_before_the_script_was_there_goes_once_the_visitor_is_known", async () => {
+  test("calls_queued_before_the_script_are_sent_after_the_visitor_is_known", async () => {
     const early = () => { window.causeway = [(causeway) => {
       causeway.track("purchase", { value_micros: 49_900_000 });
       causeway.track("circle", window.causeway);
@@ -446,7 +447,7 @@ describe("events_reach_the_origin", () => {
     await page.clock.pauseAt(3_600_000);
     await page.evaluate(() => {
       window.refusing = true;
-      // The first is as long as one may be.
+      // The first event has the maximum length.
       const none = { type: "track", name: "read", properties: { text: "", i: 0 }, id: crypto.randomUUID() };
       window.causeway.track("read", { text: "x".repeat(20_000 - JSON.stringify(none).length), i: 0 });
       for (let i = 1; i < 30; i += 1) window.causeway.track("read", { text: "ü".repeat(700), i });
@@ -465,7 +466,7 @@ describe("events_reach_the_origin", () => {
     await close(page);
   });
 
-  /** A page on which Ann, a member, has come. */
+  /** A page on which a member is logged in, and its visitor. */
   async function openAs(member) {
     const { proof } = await (await fetch(`${here.edge}/demo/proof?member=${member}`)).json();
     const early = new Function(`window.causeway = [(causeway) => causeway.identify(${JSON.stringify({ member })}, ${JSON.stringify({ member: proof })})];`);
@@ -485,11 +486,11 @@ describe("events_reach_the_origin", () => {
     return now !== before && now;
   });
 
-  const purchases = async (who) => (await admin(`visitors/${who}`))?.own?.purchases ?? 0;
+  const purchases = async (visitor) => (await admin(`visitors/${visitor}`))?.own?.purchases ?? 0;
   const buy = (page, name) => page.evaluate((name) => window.causeway.track(name, { value_micros: 9_000_000 }, "m-7"), name);
 
   for (const [how, isTaken] of [["could_not_be_sent", false], ["arrived_without_its_answer", true]]) {
-    test(`a_purchase_that_${how}_counts_once_for_whom_it_happened_to_after_another_member_has_come`, async () => {
+    test(`a_purchase_that_${how}_counts_once_for_its_visitor_after_another_member_logged_in`, async () => {
       const { page, ann } = await openAs(`ann-${how}`);
       let tries = 0;
       await page.context().route("**/v1/events", async (route) => {
@@ -505,7 +506,7 @@ describe("events_reach_the_origin", () => {
       await buy(page, "saved");
       await until("both are sent", async () => (await asked(page, "/v1/events")).length === 2);
       await until("the purchase counts", async () => (await purchases(ann)) === 1);
-      await until("what happens to Bob counts", () => admin(`visitors/${bob}`));
+      await until("Bob's event counts", () => admin(`visitors/${bob}`));
       const sent = (await asked(page, "/v1/events")).flatMap(({ body }) => JSON.parse(body));
       const tokens = new Map(sent.map(({ name, visitor_token }) => [name, visitor_token]));
       assert.notEqual(tokens.get("purchase"), tokens.get("saved"));
@@ -515,7 +516,7 @@ describe("events_reach_the_origin", () => {
     });
   }
 
-  test("what_happens_between_a_login_and_its_answer_waits_for_the_member_that_came", async () => {
+  test("an_event_between_a_login_and_its_answer_waits_for_the_new_member", async () => {
     const { page, ann } = await openAs("ann-waits");
     let release;
     const released = new Promise((resolve) => (release = resolve));
@@ -526,7 +527,7 @@ describe("events_reach_the_origin", () => {
     await logIn(page, "bob-waits");
     await buy(page, "purchase");
     await page.evaluate(() => window.hide(true));
-    assert.deepEqual(await asked(page, "/v1/events"), [], "whose it is is not known yet");
+    assert.deepEqual(await asked(page, "/v1/events"), [], "the visitor of the event is not known yet");
     release();
     const bob = await visitorAfter(page, ann);
     await until("it counts for Bob", async () => (await purchases(bob)) === 1);
@@ -534,7 +535,7 @@ describe("events_reach_the_origin", () => {
     await close(page);
   });
 
-  test("what_waits_of_a_visitor_that_is_erased_is_dropped_and_counts_for_no_new_one", async () => {
+  test("a_waiting_event_of_an_erased_visitor_is_dropped_and_counts_for_no_new_one", async () => {
     const page = await open("", { query: "?causeway_debug" });
     await decided(page, 1);
     const ann = await until("a visitor", () => visitor(page));
@@ -547,7 +548,7 @@ describe("events_reach_the_origin", () => {
     await until("the edge knows of the erasure", async () => {
       const body = JSON.stringify([{ type: "track", name: "probe", visitor_token }]);
       const answer = await fetch(`${here.edge}/v1/events`, { method: "POST", headers: network(), body });
-      // A visitor's calls are limited.
+      // The calls of one visitor are limited.
       await new Promise((resolve) => setTimeout(resolve, 500));
       return (await answer.json()).rejected?.[0]?.code === "erased";
     });
@@ -556,7 +557,7 @@ describe("events_reach_the_origin", () => {
     const next = await visitorAfter(page, ann);
     await until("the event is refused", async () => (await visitor(page)) && page.warnings.some((warning) => /rejected.*erased/.test(warning)));
     await buy(page, "purchase");
-    await until("what happens to the new visitor counts", async () => (await purchases(next)) > 0);
+    await until("the new visitor's event counts", async () => (await purchases(next)) > 0);
     assert.equal(await purchases(next), 1);
     page.faults = page.faults.filter((fault) => !fault.includes("net::ERR_FAILED"));
     await close(page);
@@ -608,9 +609,9 @@ describe("events_reach_the_origin", () => {
     await decided(page, 6);
     const calls = (await decides(page)).length;
     assert.ok(calls < 12, `${calls} calls: each after twice as long`);
-    assert.deepEqual(await asked(page, "/v1/events"), [], "nobody is known whose they are");
+    assert.deepEqual(await asked(page, "/v1/events"), [], "the visitor of the events is not known");
     gone = false;
-    // A second at a time: an answer takes real time, and a clock that runs over that gives the call up.
+    // One second at a time: an answer takes real time, and a clock that runs ahead would end the call.
     while (!reached) await page.clock.runFor(1_000);
     const id = await until("a visitor", () => visitor(page));
     await until("the purchase", async () => {
@@ -626,7 +627,7 @@ describe("events_reach_the_origin", () => {
 /* ---- going from page to page without loading one ---- */
 
 for (const [how, init] of [["with_the_navigation_api", []], ["without_it", [() => { Object.defineProperty(window, "navigation", { value: undefined }); }]]]) {
-  test(`issue_5_another_address_is_a_page_view_and_decides_again_${how}`, async () => {
+  test(`another_address_is_a_page_view_and_decides_again_${how}`, async () => {
     const page = await open(TOP + SIDE, { init });
     const insertions = async () => page.locator("#top > a").getAttribute("href");
     await filled(page, "side");
@@ -638,7 +639,7 @@ for (const [how, init] of [["with_the_navigation_api", []], ["without_it", [() =
     await filled(page, "late");
     await page.evaluate(() => history.back());
     await decided(page, 4);
-    // Out of the browser's memory, which it keeps no page in while it is driven by a test.
+    // A page from the browser's cache; a browser that a test controls caches no page.
     await page.evaluate(() => dispatchEvent(new PageTransitionEvent("pageshow", { persisted: true })));
     await decided(page, 5);
     const calls = await decides(page);
@@ -658,14 +659,14 @@ test("placements_that_come_later_get_no_ad_that_the_page_shows_already", async (
   const late = (id) => page.evaluate((html) => document.body.insertAdjacentHTML("beforeend", html), TOP.replaceAll('"top"', `"${id}"`));
   await late("again");
   await decided(page, 2);
-  // The only ad of the size is on the page: the house content stays.
+  // The only ad of the size is on the page, so the house content stays.
   await late("third");
   await decided(page, 3);
   const calls = await decides(page);
   const [{ insertion }] = calls[1].shown.map((insertion) => ({ insertion }));
   assert.deepEqual(calls.map(({ shown }) => shown), [[], [insertion], [insertion]]);
   assert.deepEqual([await text(page, "again"), await text(page, "third")], ["house", "house"]);
-  // What is out of the page is shown no longer.
+  // A placement outside the page no longer shows an ad.
   await page.evaluate(() => document.querySelector("#top").remove());
   await late("fourth");
   await filled(page, "fourth");
@@ -675,7 +676,7 @@ test("placements_that_come_later_get_no_ad_that_the_page_shows_already", async (
 
 /* ---- consent ---- */
 
-/** A manager as a page's head has it: it says what the test lets it say. */
+/** A TCF manager as in the head of a page; the test gives its answers. */
 function managers() {
   window.listeners = { tcf: [], gpp: [] };
   window.__tcfapi = (command, _version, listener) => command === "addEventListener" && window.listeners.tcf.push(listener);
@@ -691,18 +692,18 @@ function platform() {
   window.sayGpp = (ping) => window.spoken.forEach((listener) => listener({ eventName: "signalStatus", pingData: { signalStatus: "ready", ...ping } }, true));
 }
 
-describe("field_12_consent_comes_from_the_page_s_consent_managers", () => {
-  /** Says something by the first manager, and lets the page's clock run until that has come about. */
+describe("consent_comes_from_the_page_s_consent_managers", () => {
+  /** Gives a consent string through the TCF manager, and runs the page's clock until `come` holds. */
   async function says(page, tcString, come) {
     await shown(page, () => window.listeners.tcf.length === 1);
     await page.evaluate((tcString) => window.sayTcf({ eventStatus: "useractioncomplete", tcString }), tcString);
-    await until("what follows from it", async () => {
+    await until("the effect of the consent string", async () => {
       await page.clock.runFor(100);
       return come();
     });
   }
 
-  /** Has the ad in view for as long as it takes to count. */
+  /** Keeps the ad in view for the time after which it counts. */
   async function look(page) {
     await page.evaluate(() => window.adIn("#top").decode());
     await page.evaluate(() => document.querySelector("#top").scrollIntoView());
@@ -710,7 +711,7 @@ describe("field_12_consent_comes_from_the_page_s_consent_managers", () => {
     await page.clock.runFor(10_000);
   }
 
-  test("nobody_is_recognised_before_a_manager_has_spoken_and_withdrawal_is_told_at_once", async () => {
+  test("the_visitor_is_anonymous_before_a_manager_answers_and_a_withdrawal_is_sent_at_once", async () => {
     const page = await open(TOP, { init: [managers], clock: true });
     await shown(page, () => window.listeners.tcf.length === 1);
     await page.clock.fastForward(PATIENCE);
@@ -718,7 +719,7 @@ describe("field_12_consent_comes_from_the_page_s_consent_managers", () => {
     await page.evaluate(() => window.sayTcf({ eventStatus: "cmpuishown", tcString: "" }));
     const [first] = await decides(page);
     assert.deepEqual([first.name, first.consent, first.user, first.page_view], ["omit", { tcf: "" }, undefined, undefined]);
-    assert.deepEqual(await cookies(page), [], "an ad that suits the page, and no cookie");
+    assert.deepEqual(await cookies(page), [], "a contextual ad, and no cookie");
 
     await page.evaluate((tcString) => window.sayTcf({ eventStatus: "useractioncomplete", tcString }), CONSENTS);
     await until("cookies", async () => (await cookies(page)).length === 2);
@@ -734,7 +735,7 @@ describe("field_12_consent_comes_from_the_page_s_consent_managers", () => {
     await close(page);
   });
 
-  for (const late of [false, true]) test(`an_ad_that_${late ? "is_on_its_way" : "stands_there"}_names_nobody_any_more_after_a_withdrawal`, async () => {
+  for (const late of [false, true]) test(`an_ad_that_${late ? "is_on_its_way" : "stands_there"}_reports_no_impression_after_a_withdrawal`, async () => {
     const page = await open(FAR + TOP, { init: [managers], clock: true });
     let come;
     const held = new Promise((resolve) => { come = resolve; });
@@ -795,7 +796,7 @@ describe("field_12_consent_comes_from_the_page_s_consent_managers", () => {
     const page = await open(TOP, { init: [sure, platform], clock: true });
     await shown(page, () => window.spoken.length === 1);
     await page.clock.runFor(1_000);
-    assert.deepEqual(await decides(page), [], "it waits for the other's word");
+    assert.deepEqual(await decides(page), [], "it waits for the other manager");
     await page.evaluate((ping) => window.sayGpp(ping), SOLD);
     await filled(page, "top");
     assert.deepEqual((await decides(page)).map(({ name, consent }) => [name, consent.gpp]), [["include", SOLD.gppString]]);
@@ -811,12 +812,12 @@ describe("field_12_consent_comes_from_the_page_s_consent_managers", () => {
     await until("cookies", async () => (await cookies(page)).length === 2);
     await page.evaluate((ping) => window.sayGpp(ping), UNSOLD);
     await until("no cookies", async () => (await cookies(page)).length === 0);
-    const told = (await decides(page)).filter(({ name }) => name === "include").map(({ consent }) => consent);
-    assert.deepEqual(told, [SOLD, UNSOLD].map(({ gppString, applicableSections }) => ({ gpp: gppString, gpp_sid: applicableSections })));
+    const signals = (await decides(page)).filter(({ name }) => name === "include").map(({ consent }) => consent);
+    assert.deepEqual(signals, [SOLD, UNSOLD].map(({ gppString, applicableSections }) => ({ gpp: gppString, gpp_sid: applicableSections })));
     await close(page);
   });
 
-  test("a_manager_that_fails_lets_nobody_be_recognised_and_does_not_hurt", async () => {
+  test("a_failing_manager_leaves_the_visitor_anonymous_and_the_page_intact", async () => {
     const hurting = () => { window.__gpp = () => { window.called = true; throw new Error("hurt"); }; };
     const page = await open(TOP, { init: [hurting], clock: true });
     await shown(page, () => window.called);
@@ -829,7 +830,7 @@ describe("field_12_consent_comes_from_the_page_s_consent_managers", () => {
 
 /* ---- who it is, and how the tag comes ---- */
 
-test("s1_04_identify_names_the_member_in_the_calls_that_follow", async () => {
+test("identify_names_the_member_in_the_calls_that_follow", async () => {
   const page = await open(TOP);
   await filled(page, "top");
   const member = `m${Date.now().toString(36)}`;
@@ -853,15 +854,15 @@ test("an_id_that_a_page_does_not_have_costs_it_nothing", async () => {
   await close(page);
 });
 
-test("docs_tag_md_the_complete_page_runs_as_it_stands", async () => {
+test("the_complete_page_of_docs_tag_md_works_unchanged", async () => {
   const html = block("html").replaceAll("https://ads.pub.example", here.edge).replace('data-timeout="800"', PATIENT);
   const page = await open("", { html });
   await shown(page, () => window.adIn("[data-causeway=top]") && window.adIn("[data-causeway=side]"));
-  const [{ placements, page: told, user }] = await decides(page);
+  const [{ placements, page: sentPage, user }] = await decides(page);
   assert.deepEqual(placements, [
     { id: "top", view_type: "home", sizes: [[728, 90], [970, 250]] }, { id: "side", sizes: [[300, 250]], floor_micros: 100_000 },
   ]);
-  assert.deepEqual(told.keywords, ["hotel", "sea"]);
+  assert.deepEqual(sentPage.keywords, ["hotel", "sea"]);
   assert.deepEqual(user, { ids: { member: "m-123" }, proofs: { member: "<JWS>" } });
   await page.getByRole("button", { name: "Buy" }).click();
   const names = async () => (await asked(page, "/v1/events")).flatMap(({ body }) => JSON.parse(body).map(({ name }) => name));

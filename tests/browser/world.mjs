@@ -1,4 +1,4 @@
-// A running `cargo xtask dev` for the browser tests: the one that CAUSEWAY_READY_FILE tells of, or one of their own.
+// A running `cargo xtask dev` for the browser tests: the one in CAUSEWAY_READY_FILE, or a separate one.
 
 import { spawn } from "node:child_process";
 import { once } from "node:events";
@@ -9,35 +9,36 @@ import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
 
 const ROOT = fileURLToPath(new URL("../..", import.meta.url));
-/** Says that both answer; printed after the ready file was written. */
+/** Output of `cargo xtask dev` after edge and origin answer and the ready file is written. */
 const READY = /Ctrl-C stops both/;
 
 let networks = 0;
 
-/** The header that says which network a browser is in: one of its own, as the edge bounds the new visitors of each. */
+/** A header that gives each browser its own network, because the edge limits the new visitors of a network. */
 export const network = () => ({ "cf-connecting-ip": `10.${networks >> 8}.${networks++ & 255}.1` });
 
 /**
- * Gives `{ edge, other, origin, token, own, pids, stop }`: the edge's two hostnames are two browsers. With `files`, texts
- * by name, it is one of their own with these in its data folder, such as another configuration.
+ * Returns `{ edge, other, origin, token, own, pids, stop }`: the edge's two hostnames act as two browsers. With
+ * `files`, texts by name, it starts a separate world with these files in its data folder, such as another
+ * configuration.
  */
 export async function world(files) {
-  const told = files ? null : process.env.CAUSEWAY_READY_FILE;
-  if (told) return describe(JSON.parse(await readFile(told, "utf8")), false, async () => {});
+  const readyFile = files ? null : process.env.CAUSEWAY_READY_FILE;
+  if (readyFile) return describe(JSON.parse(await readFile(readyFile, "utf8")), false, async () => {});
   const folder = await mkdtemp(join(tmpdir(), "causeway-browser-"));
   const file = join(folder, "ready.json");
   await mkdir(join(folder, "data"));
-  // The marker says that the folder is for `cargo xtask dev`, which takes no other that holds something.
+  // The marker says that the folder belongs to `cargo xtask dev`, which refuses any other folder that is not empty.
   for (const [name, text] of Object.entries({ ".causeway-dev": "", ...files })) await writeFile(join(folder, "data", name), text);
-  const { child, closed, said } = start(["--data", join(folder, "data"), "--edge-port", "0", "--origin-port", "0", "--ready-file", file]);
+  const { child, closed, errors } = start(["--data", join(folder, "data"), "--edge-port", "0", "--origin-port", "0", "--ready-file", file]);
   const stop = async () => {
-    // The whole group, as a terminal's Ctrl-C would; `cargo` in front of it does not wait for what it ran.
+    // Ends the whole group like a terminal's Ctrl-C; `cargo` does not wait for the process that it started.
     if (child.exitCode === null && child.signalCode === null) process.kill(-child.pid, "SIGINT");
     await closed;
     await rm(folder, { recursive: true, force: true });
   };
   try {
-    await ready(child, closed, said);
+    await ready(child, closed, errors);
     return describe(JSON.parse(await readFile(file, "utf8")), true, stop);
   } catch (error) {
     await stop();
@@ -48,23 +49,23 @@ export async function world(files) {
 function start(flags) {
   const xtask = process.env.CAUSEWAY_XTASK;
   const [program, first] = xtask ? [xtask, []] : ["cargo", ["xtask"]];
-  // Standard input stays open as long as this process lives: a test run that dies leaves nothing running.
+  // Standard input stays open as long as this process lives, so that an aborted test run leaves nothing running.
   const args = [...first, "dev", "--until-stdin-ends", ...flags];
   const child = spawn(program, args, { cwd: ROOT, detached: true, stdio: ["pipe", "pipe", "pipe"] });
-  const said = [];
-  createInterface({ input: child.stderr }).on("line", (line) => said.push(line));
-  return { child, closed: once(child, "close"), said };
+  const errors = [];
+  createInterface({ input: child.stderr }).on("line", (line) => errors.push(line));
+  return { child, closed: once(child, "close"), errors };
 }
 
-async function ready(child, closed, said) {
+async function ready(child, closed, errors) {
   const lines = createInterface({ input: child.stdout });
   const answered = new Promise((resolve) => lines.on("line", (line) => READY.test(line) && resolve(true)));
   if (await Promise.race([answered, closed.then(() => false)])) return;
-  throw new Error(`cargo xtask dev ended before it was ready:\n${said.slice(-20).join("\n")}`);
+  throw new Error(`cargo xtask dev ended before it was ready:\n${errors.slice(-20).join("\n")}`);
 }
 
-function describe(told, own, stop) {
-  const { port } = new URL(told.edge_url);
-  const { origin_url: origin, admin_token: token, pids } = told;
+function describe(readyFile, own, stop) {
+  const { port } = new URL(readyFile.edge_url);
+  const { origin_url: origin, admin_token: token, pids } = readyFile;
   return { edge: `http://localhost:${port}`, other: `http://127.0.0.1:${port}`, origin, token, own, pids, stop };
 }

@@ -1,4 +1,4 @@
-"""Writes files of events and segments as pyarrow, pandas and DuckDB write them by default, for the import's test.
+"""Writes files of events and segments in the default forms of pyarrow, pandas and DuckDB, for the test of the import.
 
 usage: write.py DIR NOW_MS VISITOR...
 """
@@ -21,7 +21,7 @@ def path(name):
     return f"{folder}/{name}.parquet"
 
 
-# pyarrow: each codec, dictionaries of text, times of each unit, and UUID columns.
+# pyarrow: each codec, dictionaries of text, timestamps of each unit, and UUID columns.
 plain = pa.table({"visitor": visitors, "type": ["page"] * len(visitors), "at_ms": times})
 for codec in ["none", "snappy", "gzip", "brotli", "zstd", "lz4"]:
     pq.write_table(plain, path(f"events-pyarrow-{codec}"), compression=codec)
@@ -37,7 +37,7 @@ pq.write_table(plain.set_column(0, "visitor", ids), path("events-pyarrow-uuid"))
 pq.write_table(plain.set_column(0, "visitor", plain["visitor"].dictionary_encode()), path("events-pyarrow-dictionary"))
 pq.write_table(plain, path("events-pyarrow-v2"), data_page_version="2.0", compression="gzip")
 
-# pandas: whole numbers with missing ones are doubles, text with repeats is a category.
+# pandas: integers with missing values are doubles, and repeated text is a category.
 frame = pd.DataFrame({"visitor": visitors, "type": "page", "at_ms": times})
 frame["type"] = frame["type"].astype("category")
 frame["ad"] = [None] + [7] * (len(visitors) - 1)
@@ -48,7 +48,7 @@ frame.to_parquet(path("events-pandas-times"))
 flat = pd.DataFrame({"visitor": visitors, "segment": 7, "expires_ms": [None] + [later] * (len(visitors) - 1)})
 flat.to_parquet(path("segments-pandas"))
 
-# DuckDB: its own types of ids and times.
+# DuckDB: its types for ids and timestamps.
 duckdb.sql("SET TimeZone = 'UTC'")
 duckdb.register("flat", flat)
 duckdb.register("plain", plain)

@@ -1,4 +1,4 @@
-// Consent strings as IAB's own libraries write them: what the edge reads is what the library's own decoder says.
+// Consent strings as the IAB's own libraries write them: the edge must read them like the library's decoder.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -12,11 +12,11 @@ const STRINGS = 500;
 const PURPOSES = [1, 3, 4];
 const VENDOR = 7;
 const VENDORS = 20;
-/** From this time on a string names the vendors that were disclosed, whatever its policy version (TCF 2.3). */
+/** A string created since this time names the disclosed vendors, whatever its policy version (TCF 2.3). */
 const DISCLOSES = Date.UTC(2026, 2, 1);
 const DISCLOSING_POLICY = 5;
 
-/** Numbers that are the same in each run (Marsaglia's xorshift). */
+/** A seeded random number generator (Marsaglia's xorshift). */
 function dice(state) {
   return (below) => {
     state ^= state << 13;
@@ -26,7 +26,7 @@ function dice(state) {
   };
 }
 
-/** What an edge makes of a signal, `full` or `none`: a function of the signal. */
+/** Starts an edge; returns a function from a consent signal to the consent that the edge reads, `full` or `none`. */
 async function startEdge(tenant = {}) {
   const { default: worker } = await freshWorker();
   const env = bindings({ CAUSEWAY_CONFIG: configOf({ tcf_purposes: PURPOSES, ...tenant }) });
@@ -54,7 +54,7 @@ const vendorList = new GVL({
   vendors: numbered(VENDORS, { purposes: PURPOSES, legIntPurposes: [2, 7], flexiblePurposes: [], specialPurposes: [], features: [], specialFeatures: [], policyUrl: "" }),
 });
 
-/** A random string of the European framework. Most consent to all that is asked for, so that each other rule decides often. */
+/** A random TCF string. Most consent to all that is needed, so that each other rule is decisive in many strings. */
 function writeTcf(draw) {
   const model = new TCModel(vendorList);
   const some = (count, share) => Array.from({ length: count }, (_, i) => i + 1).filter(() => draw(100) < share);
@@ -73,7 +73,7 @@ function writeTcf(draw) {
   return TCString.encode(model, { segments });
 }
 
-/** What IAB's decoder says of a string: whether it permits, with the tenant's purposes and vendor. */
+/** The consent in a string by the IAB's decoder, with the tenant's purposes and vendor: `full` or `none`. */
 function readTcf(text, vendor) {
   const model = TCString.decode(text);
   const isDisclosing = text.split(".").length > 1;
@@ -84,8 +84,8 @@ function readTcf(text, vendor) {
   return isConsented && isVendors ? "full" : "none";
 }
 
-for (const [whose, vendor] of [["for_purposes_alone", undefined], ["for_a_vendor_too", VENDOR]]) {
-  test(`500_tcf_strings_are_read_as_iabs_decoder_reads_them_${whose}`, async () => {
+for (const [suffix, vendor] of [["for_purposes_alone", undefined], ["for_a_vendor_too", VENDOR]]) {
+  test(`500_tcf_strings_are_read_as_iabs_decoder_reads_them_${suffix}`, async () => {
     const askEdge = await startEdge(vendor ? { tcf_vendor: vendor } : {});
     const draw = dice(1 + (vendor ?? 0));
     const seen = { full: 0, none: 0 };
@@ -104,26 +104,26 @@ const SECTIONS = [
   "ustn", "usmn", "usmd", "usin", "usky", "usri",
 ];
 
-/** Fields that are not drawn: what a section is, and what MSPA's rules tie together. */
+/** Fields that are not random: the version of a section, and fields that MSPA's rules tie together. */
 const FIXED = /^(Version|Mspa.*|GpcSegmentType|GpcSegmentIncluded)$/;
 
-/** A random section of a state or of the nation. Most opt out of nothing. */
+/** A random US section, national or of a state. Most sections opt out of nothing. */
 function writeGpp(section, draw) {
   const model = new GppModel();
   model.setFieldValue(section, "SaleOptOut", 0);
   const often = draw(2) ? 3 : 10;
   const value = () => (draw(often) ? [0, 2][draw(2)] : 1);
-  for (const [field, was] of Object.entries(model.toObject()[section])) {
+  for (const [field, initial] of Object.entries(model.toObject()[section])) {
     if (FIXED.test(field)) continue;
     if (field === "Gpc") model.setFieldValue(section, field, draw(8) === 0);
-    else model.setFieldValue(section, field, Array.isArray(was) ? was.map(value) : value());
+    else model.setFieldValue(section, field, Array.isArray(initial) ? initial.map(value) : value());
   }
   return model.encode();
 }
 
 const OPT_OUTS = ["SaleOptOut", "SharingOptOut", "TargetedAdvertisingOptOut"];
 
-/** What IAB's decoder says of the one section of a string. */
+/** The consent in the only section of a string by the IAB's decoder. */
 function readGpp(text, section) {
   const fields = new GppModel(text).toObject()[section];
   const isOut = OPT_OUTS.some((field) => fields[field] === 1) || fields.Gpc === true;
@@ -150,7 +150,7 @@ test("a_gpp_string_with_a_tcf_section_is_read_as_the_tcf_string_alone", async ()
   const draw = dice(9);
   for (let i = 0; i < 50; i += 1) {
     const tcf = writeTcf(draw);
-    // The header of the sections 2 and 6; the library writes a TCF section from fields alone.
+    // The header names the sections 2 and 6; the library writes a TCF section only from fields.
     assert.equal(await askEdge({ gpp: `DBACNY~${tcf}~1YNN`, gpp_sid: [2] }), readTcf(tcf), tcf);
   }
 });

@@ -29,7 +29,7 @@ beforeEach(async () => {
 const FACTS = "causeway-facts";
 const DEAD = "causeway-facts-dead";
 
-/** Lets the worker consume a batch. Returns what became of each message: "ack", or the pause before its next delivery in seconds. */
+/** Consumes a batch. Returns the outcome of each message: "ack", or the delay of its next delivery in seconds. */
 async function consume(env, queue, messages) {
   const { batch, outcomes } = batchOf(queue, messages);
   await worker.queue(batch, env, new EventContext());
@@ -47,7 +47,7 @@ describe("facts", () => {
     const outcomes = await consume(env, FACTS, attempts.map((attempts, index) => ({ attempts, body: bodies[index] })));
     assert.deepEqual(outcomes, [...Array(25).fill("ack"), 2, 4, 300, 300]);
     assert.deepEqual(syncs.map(({ facts, drain }) => [facts, drain]), [[bodies.slice(0, 25), 0], [bodies.slice(25), 0]]);
-    // The origin has outbox entries: its publisher is woken.
+    // The origin has outbox entries, so the publisher is triggered.
     assert.deepEqual(env.PUBLISH.sent, ["wake"]);
     assert.equal((await health(worker, env)).dead_letters, 1);
     assert.deepEqual(takeLog().at(-1), { event: "dead_letter", attempts: 101, dead_total: 1 });
@@ -99,7 +99,7 @@ test("losses and dead letters are reported to the origin with the next sync, onc
   const syncs = playOrigin(t, [503, 503, {}, {}]);
   const env = bindings();
   for (let sync = 0; sync < 4; sync += 1) await consume(env, FACTS, [{ attempts: 101 }]);
-  // The second dead letter comes while the first is not reported yet.
+  // The second dead letter comes before the first one was reported.
   assert.deepEqual(syncs.map(({ dead }) => dead), [0, 1, 2, 0]);
 });
 

@@ -1,4 +1,4 @@
-// Waits: each ends within its own deadline, whatever the platform does, and none ends another's.
+// Waits: each ends within its own deadline, whatever the platform does, and no wait ends another one.
 
 import assert from "node:assert/strict";
 import { beforeEach, test } from "node:test";
@@ -31,14 +31,14 @@ beforeEach(async () => {
   takeLog();
 });
 
-/** Watches an answer: `isHere` says whether it came. */
+/** Watches an answer; `isHere` is true after it came. */
 function watch(answer) {
   const watched = { isHere: false, answer };
   answer.then(() => (watched.isHere = true));
   return watched;
 }
 
-/** A KV whose reads end when the test says so. */
+/** A KV whose reads end when the test ends them. */
 function openKv() {
   const reads = [];
   const get = (keys) => {
@@ -49,7 +49,7 @@ function openKv() {
   return { reads, get };
 }
 
-/** What runs after an answer whose late read continues: the answer, its facts, and the read. */
+/** Number of promises that run after an answer whose late read continues: the answer, its facts, and the read. */
 const READ_AFTER_ANSWER = 3;
 
 test("a KV that answers after 10 s degrades the answer, which comes after 100 ms", async (t) => {
@@ -66,7 +66,7 @@ test("a KV that answers after 10 s degrades the answer, which comes after 100 ms
   assert.equal(page.isHere, true);
   const { status, json, context } = await page.answer;
   assert.deepEqual([status, json.degraded, json.kv_reads, json.decisions[0].ad.id], [200, ["kv_late"], 1, "house"]);
-  // The read continues, so that the location has the value for the next request; here nothing looks at it.
+  // The read continues, so that the location has the value for the next request; this request ignores it.
   assert.equal(context.after.length, READ_AFTER_ANSWER);
   advance(t, 10_000 - 100);
   kv.reads[0].resolve(new Map(Object.entries(STRICT)));
@@ -145,7 +145,7 @@ test("a deadline ends its own request and no other", async (t) => {
   advance(t, 10);
   await turn();
   assert.deepEqual(here(), [true, false, false]);
-  // A value ends its own request too.
+  // A value ends only its own request too.
   kv.reads[2].resolve(new Map());
   await turn();
   assert.deepEqual(here(), [true, false, true]);
@@ -172,7 +172,7 @@ test("a request leaves no timer, and what came in time is not late afterwards", 
 });
 
 test("what arrives while the isolate stands still is not late", async () => {
-  // Timers are what the platform looks at next, and the value what it looks at then.
+  // The platform runs timers first, and delivers the value after them.
   const standStill = (resolve) => {
     setImmediate(resolve, new Map());
     const end = performance.now() + 150;
@@ -217,7 +217,7 @@ test("all waits of a decision together take 180 ms", async (t) => {
   advance(t, 45);
   kv.reads[1].resolve(new TextEncoder().encode(STRICT["c:demo:1"]).buffer);
   await until(() => asked === 1);
-  // The object has 85 ms, not its usual 100.
+  // The object has 85 ms instead of its usual 100 ms.
   advance(t, 84);
   await turn();
   assert.equal(page.isHere, false);

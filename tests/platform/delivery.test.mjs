@@ -1,4 +1,4 @@
-// Facts on their way: to the queue, else to the origin, else counted as lost.
+// Delivery of facts: to the queue, otherwise to the origin, otherwise counted as lost.
 
 import assert from "node:assert/strict";
 import { beforeEach, describe, test } from "node:test";
@@ -28,10 +28,10 @@ beforeEach(async () => {
   takeLog();
 });
 
-/** After this time, the facts of a page are on their way. */
+/** Time after which the facts of a page are sent. */
 const GATHERED_MS = 20;
 
-/** A queue whose sends end when the test says so; like the platform's it takes over the bytes that it is given. */
+/** A queue whose sends end when the test ends them; like the platform's queue, it takes over the bytes. */
 function openQueue() {
   const sends = [];
   const send = (message, options) => {
@@ -42,7 +42,7 @@ function openQueue() {
   return { sends, ...queueOf(send) };
 }
 
-/** The worker's log as far as it is about facts. */
+/** The lines of the worker's log about facts. */
 const factsLog = () => takeLog().filter(({ event }) => event.startsWith("facts_"));
 
 /** A browser that has a visitor. */
@@ -145,7 +145,7 @@ describe("facts of a page", () => {
     advance(t, 1);
     await context.settle();
     assert.equal((await health(worker, env)).facts_lost, 1);
-    // A queue that answers afterwards takes nothing back.
+    // A queue that answers afterwards changes no count.
     env.FACTS.sends[0].resolve();
     await turn();
     assert.equal((await health(worker, env)).facts_lost, 1);
@@ -254,7 +254,7 @@ describe("losses", () => {
     const open = Promise.withResolvers();
     const syncs = playOrigin(t, [503, open.promise, {}, {}]);
     await lose(env);
-    // The first report is under way when others bring facts to the origin.
+    // The first report is in progress while other syncs bring facts to the origin.
     const reporting = await decide(worker, env);
     await until(() => syncs.length === 2 && env.FACTS.sent.length === 1);
     env.FACTS = fullQueue();

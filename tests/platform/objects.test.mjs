@@ -54,7 +54,7 @@ describe("a strict-cap object", () => {
   test("refuses the second page of a visitor whose limit is used up", async () => {
     const browser = new Browser(worker, env);
     assert.equal((await browser.decide()).json.decisions[0].ad.id, "red");
-    // A tab that does not know of the first page: its cookie of recent pages is missing.
+    // A tab that does not know of the first page, because its cookie of recent pages is missing.
     browser.cookies.delete("cw_recent");
     const { json } = await browser.decide();
     assert.equal(json.decisions[0].ad.id, "house");
@@ -90,7 +90,7 @@ describe("a strict-cap object", () => {
   test("grants a limit of one to one of 20 pages that ask at once", async () => {
     const browser = new Browser(worker, bindings());
     await browser.decide();
-    // The catalogue is due again; the tabs know of no page but the first.
+    // The catalogue is due again; each tab knows only of the first page.
     const tabs = Array.from({ length: 20 }, () => Object.assign(new Browser(worker, env), { cookies: new Map(browser.cookies) }));
     const { default: fresh, StrictCapObject } = await freshWorker();
     env.STRICT_CAPS.type = StrictCapObject;
@@ -216,7 +216,7 @@ describe("an offer object", () => {
     storage.alarm = null;
     await object.alarm();
     assert.deepEqual([keys(storage), storage.alarm], [["stock"], null]);
-    // What was given stays given.
+    // An offer code that was given stays given.
     assert.equal(await ask(5, 3), 0);
   });
 

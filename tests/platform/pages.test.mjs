@@ -1,4 +1,4 @@
-// What the worker serves itself: health, the page tag, the demonstration; and the module's size.
+// Answers of the worker itself: health, the page tag and the demonstration; and the size of the module.
 
 import assert from "node:assert/strict";
 import { readFileSync, readdirSync } from "node:fs";

@@ -1,5 +1,5 @@
-// Plays requests of tests/tests/parity.rs on the bundled worker: reads the world as JSON from standard input, and prints for each
-// request the SHA-256 of its status, headers, body and facts.
+// Plays the requests of tests/tests/parity.rs on the bundled worker: reads the world as JSON from standard input, and
+// prints for each request the SHA-256 of its status, headers, body and facts.
 
 import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
@@ -8,7 +8,7 @@ import { EventContext, loadWorker } from "./worker.mjs";
 
 const { config, keys, kv, requests } = JSON.parse(readFileSync(0, "utf8"));
 
-// The worker draws random bytes for many requests at once; each request takes 32 of them, in their order.
+// The worker draws random bytes for many requests at once; each request takes 32 of them, in order.
 const seeds = Buffer.from(requests.map(({ seed }) => seed).join(""), "hex");
 let drawn = 0;
 crypto.getRandomValues = (to) => {
@@ -19,7 +19,7 @@ crypto.getRandomValues = (to) => {
 let now = 0;
 Date.now = () => now;
 
-// The worker's log: no object is bound here, and it says so.
+// No object is bound here, and the worker logs that for each request; the log is dropped.
 console.log = () => {};
 
 const { default: worker } = await loadWorker(process.argv[2]);

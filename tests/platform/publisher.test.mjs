@@ -1,4 +1,5 @@
-// The one writer of the KV: it drains the origin's outbox and reads back what the origin verifies.
+// The publish consumer, the only writer of the KV: it drains the origin's outbox and reads back the keys that the
+// origin verifies.
 
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
@@ -80,7 +81,7 @@ describe("a drain", () => {
   test("counts a sync and a bulk read as operations", async (t) => {
     const few = playOrigin(t, [...Array.from({ length: 500 }, (_, index) => ({ publish: entries(index, 1), pending: 1 })), { pending: 1 }]);
     await drain(publishing());
-    // 400 writes and 400 syncs, and one that asks for nothing.
+    // 400 writes and 400 syncs, and one sync that asks for no entries.
     assert.equal(few.findIndex(({ drain }) => drain === 0), 400);
     t.mock.restoreAll();
     const syncs = playOrigin(t, [...Array(400).fill({ verify: [{ entry: 7, key: "a" }], pending: 1 }), { pending: 1 }]);
@@ -110,7 +111,7 @@ describe("a drain", () => {
     assert.deepEqual(await ends([{ pending: 0 }]), [1, 0]);
     assert.deepEqual(await ends([{ pending: 1 }]), [1, 1]);
     assert.deepEqual(await ends([503]), [1, 0]);
-    // A KV that accepts nothing is left alone.
+    // After a batch that the KV refused completely, the publisher is not triggered again.
     const refuse = async () => Promise.reject(new Error("KV PUT failed: 429 Too Many Requests"));
     assert.deepEqual(await ends([{ publish: entries(0, 3), pending: 7 }], refuse), [1, 0]);
     const throws = () => {

@@ -1,4 +1,5 @@
-// Requests from the outside: bodies, headers, KV values, rate limits, many at once, and those that cannot be served.
+// Requests from outside: bodies, headers, KV values, rate limits, parallel requests, and requests that cannot be
+// served.
 
 import assert from "node:assert/strict";
 import { before, describe, test } from "node:test";
@@ -76,7 +77,7 @@ describe("a body", () => {
 
 describe("a KV value", () => {
   const POINTER = "c:demo:current";
-  /** What a fresh isolate notes after reads that resolve with these values. */
+  /** The catalogue and the notes of a fresh isolate whose reads return these values. */
   const notesOf = async (read) => {
     const { default: worker } = await freshWorker();
     const { json } = await decide(worker, bindings({ PROFILES: { get: read } }));
@@ -182,7 +183,7 @@ test("only the headers that the engine asks for are read", async (t) => {
   });
   await decide(worker, bindings(), { headers: { "x-other": "no", "user-agent": "Firefox/1" } });
   const wanted = ["cookie", "origin", "sec-gpc", "sec-purpose", "user-agent", "purpose", "sec-fetch-mode", "sec-fetch-dest", "content-length", "cf-connecting-ip"];
-  // The head is read before the answer; a mint asks the rate limit.
+  // The head is read before the answer; a mint also reads the address for the rate limit.
   assert.deepEqual([...read].filter((name) => name.toLowerCase() !== "content-type").sort(), wanted.sort());
 });
 
@@ -198,7 +199,7 @@ test("each decide call has its location, whichever catalogue is known when it co
     await context.settle();
     return (await response.json()).catalogue;
   };
-  // The second call may bring a catalogue that filters by location, which the call itself is decided with.
+  // The second call may read a catalogue that filters by location, and is decided with it.
   for (const calls of [1, 2]) assert.deepEqual([await answer(), read], ["c-1", calls]);
 });
 
@@ -238,7 +239,7 @@ describe("10,000 interleaved requests", () => {
   test("get their own answers, cookies and facts while reads end in any order, some of them late", async (t) => {
     mockTimers(t);
     const { default: worker } = await freshWorker();
-    // A linear congruential generator (Numerical Recipes): each run has the same order.
+    // A linear congruential generator (Numerical Recipes), so that each run has the same order.
     let state = 1;
     const random = (below) => (state = (Math.imul(state, 1_664_525) + 1_013_904_223) >>> 0) % below;
     /** Functions that end a read: of reads within their deadline, and of late ones. */
@@ -247,7 +248,7 @@ describe("10,000 interleaved requests", () => {
     const check = (holds, ...what) => holds || faults.push(what);
 
     const FACTS = new Queue();
-    /** One browser with bindings of its own: a call that reached another's would show. */
+    /** Each browser has its own bindings, so that a call that reaches another browser's is noticed. */
     const browsers = Array.from({ length: BROWSERS }, (_, number) => {
       const mark = `mark${number}`;
       const waiting = (value) => new Promise((resolve) => open.push(() => resolve(value)));
@@ -276,7 +277,7 @@ describe("10,000 interleaved requests", () => {
       check(me.visitor === browser.visitor, browser.mark, "got", me);
     }
 
-    /** Each browser sent its two pages and its event, under its own visitor. */
+    /** Checks that each browser sent its two pages and its event, under its own visitor. */
     function checkFacts() {
       const all = FACTS.sent.map((message) => Buffer.from(message));
       for (const { mark, visitor } of browsers) {
@@ -287,7 +288,7 @@ describe("10,000 interleaved requests", () => {
       }
     }
 
-    /** Plays a part of each browser, and ends their reads in any order. */
+    /** Runs a part for each browser, and ends their reads in any order. */
     async function play(part) {
       let [begun, ended] = [0, 0];
       while (ended < BROWSERS) {
@@ -304,13 +305,13 @@ describe("10,000 interleaved requests", () => {
         if (random(4) > 0) continue;
         advance(t, 100);
         await turn();
-        // The values of late reads come while others use the instance.
+        // The values of late reads arrive while other requests use the instance.
         late.splice(0).forEach((end) => end());
       }
     }
 
     await play((browser) => decideOwn(browser, browser.mark));
-    // A returning visitor's history is read.
+    // The snapshot of a returning visitor is read.
     t.mock.timers.tick(3_600_000);
     await play(returnToSite);
     advance(t, 20);

@@ -1,6 +1,7 @@
-// Restarts of the WebAssembly instance: what becomes of the event that trapped, of those that waited with it, and of those after it.
+// Restarts of the WebAssembly instance: the outcome of the event that trapped, of events that waited in the same
+// instance, and of later events.
 //
-// A getter that throws where Rust expects none ends a call of the module as a trap would: in the middle, nothing unwound.
+// A getter that throws where Rust expects no error ends a call of the module like a trap: halfway, without unwinding.
 
 import assert from "node:assert/strict";
 import { beforeEach, describe, test } from "node:test";
@@ -37,7 +38,7 @@ beforeEach(async () => {
 
 const unreachable = () => new WebAssembly.RuntimeError("unreachable");
 
-/** Bindings with one that traps the instance when the worker looks at it. */
+/** Bindings of which one traps the instance when the worker reads it. */
 const trapping = (name, { error = unreachable, ...further } = {}) =>
   Object.defineProperty(bindings(further), name, {
     get() {
@@ -45,7 +46,7 @@ const trapping = (name, { error = unreachable, ...further } = {}) =>
     },
   });
 
-/** Traps the instance by a page of its own, which has its answer then. */
+/** Traps the instance with a separate page, and waits for its answer. */
 async function trap(error) {
   const page = await decide(worker, trapping("PROFILES", { error }));
   assert.equal(page.json.reason, "restarted");
@@ -122,7 +123,7 @@ describe("a request that traps", () => {
 describe("requests that wait in an instance that traps", () => {
   test("get answers within their own deadlines, and later ones a fresh instance", async (t) => {
     mockTimers(t);
-    // A returning visitor whose event waits for the queue, and another whose history is read.
+    // One returning visitor's event waits for the queue; another visitor's snapshot is being read.
     const [sender, reader] = [new Browser(worker, bindings()), new Browser(worker, bindings())];
     await sender.decide();
     await reader.decide();
@@ -139,7 +140,7 @@ describe("requests that wait in an instance that traps", () => {
     await until(() => reads === 1 && sends === 1 && limits === 1);
     advance(t, 30);
     await trap();
-    // A fresh instance serves others meanwhile.
+    // A fresh instance serves other requests meanwhile.
     assert.equal((await decide(worker, bindings())).json.decisions.length, 1);
     assert.deepEqual(answers, {});
     advance(t, 70);
@@ -153,7 +154,7 @@ describe("requests that wait in an instance that traps", () => {
     assert.deepEqual(answers.events, [503, "retry"]);
     const { module_restarts } = await health(worker, bindings());
     assert.equal(module_restarts, 1);
-    // The restarted ones were logged once each.
+    // Each restarted request was logged once.
     assert.equal(takeLog().filter(({ event }) => event === "restarted").length, 4);
   });
 
@@ -187,7 +188,7 @@ describe("requests that wait in an instance that traps", () => {
     const open = Promise.withResolvers();
     const waiting = decide(worker, bindings({ PROFILES: { get: () => open.promise } }));
     await turn();
-    // In one turn: the value comes, and the request that runs before it traps.
+    // In one turn, the value arrives, and the request that runs before it traps.
     const trapped = decide(worker, trapping("PROFILES"));
     open.resolve(new Map());
     assert.equal((await trapped).json.reason, "restarted");
@@ -207,7 +208,7 @@ describe("requests that wait in an instance that traps", () => {
     const after = await health(worker, bindings());
     assert.deepEqual([after.facts_lost, after.dead_letters, after.notes, after.module_restarts], [1, 1, { limit_unbound: 1 }, 1]);
     for (let batch = 0; batch < 2; batch += 1) await worker.queue(batchOf("causeway-facts", [{}]).batch, bindings(), new EventContext());
-    // Two syncs failed before the restart; the next one reports all.
+    // Two syncs failed before the restart; the next one reports all counts.
     const reported = syncs.map(({ lost, dead }) => [lost, dead]);
     assert.deepEqual(reported.slice(0, 3), [[0, 0], [1, 0], [1, 1]]);
     assert.ok(reported.length > 3 && reported.slice(3).flat().every((count) => count === 0), `${reported}`);
@@ -310,7 +311,7 @@ describe("a Durable Object", () => {
     await trap();
     await assert.rejects(asked, /the instance was restarted/);
     delete storage.getAlarm;
-    // What it stored before the restart stays: the visitor has its code.
+    // The row stored before the restart stays, so the visitor has its code.
     assert.equal(await ask(env, 1), 3);
   });
 });

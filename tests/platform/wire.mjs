@@ -1,4 +1,5 @@
-// The forms of shared/src/wire that a test reads or writes in place of the origin: syncs, and calls of offer objects.
+// The wire formats of shared/src/wire that a test reads or writes in place of the origin: syncs, and calls of offer
+// objects.
 
 const UTF8 = new TextDecoder();
 

@@ -1,11 +1,11 @@
-// Loads the bundled worker in Node, as `wrangler deploy` would upload it, and stands in for the platform's globals.
+// Loads the bundled worker in Node as `wrangler deploy` would upload it, and replaces the platform's globals.
 
 import { readdirSync } from "node:fs";
 import { registerHooks } from "node:module";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 
-/** Listeners for uncaught errors and rejections, by event: those of the isolate that was loaded last. */
+/** Listeners for uncaught errors and rejections, by event; they belong to the isolate that was loaded last. */
 let listeners = new Map();
 globalThis.addEventListener = (name, listener) => listeners.set(name, [...(listeners.get(name) ?? []), listener]);
 
@@ -14,7 +14,7 @@ export function reportError(error) {
   for (const listener of listeners.get("error") ?? []) listener({ error });
 }
 
-// The platform reports what a microtask throws. Node would end the process.
+// The platform reports an error of a microtask; Node would end the process.
 const { queueMicrotask } = globalThis;
 globalThis.queueMicrotask = (task) =>
   queueMicrotask(() => {
@@ -25,7 +25,7 @@ globalThis.queueMicrotask = (task) =>
     }
   });
 
-// What the platform makes of the bundle's modules that are not scripts.
+// The bundle's modules that are not scripts, as the platform provides them.
 registerHooks({
   load(url, context, next) {
     const source = (code) => ({ format: "module", source: `import { readFileSync } from "node:fs";\n${code}`, shortCircuit: true });
@@ -38,14 +38,14 @@ registerHooks({
 
 let isolates = 0;
 
-/** Imports the worker from the folder of its bundle: its handlers as `default`, and its classes. Each call is a fresh isolate. */
+/** Imports a fresh isolate of the worker from its bundle's folder: the handlers as `default`, and the classes. */
 export async function loadWorker(folder) {
   listeners = new Map();
   const entry = readdirSync(folder).find((name) => name.endsWith(".js"));
   return import(`${pathToFileURL(join(folder, entry))}?${(isolates += 1)}`);
 }
 
-/** The context of one event, with what it runs after its answer. */
+/** The context of one event, with the work after its answer. */
 export class EventContext {
   /** Promises that run after the answer. */
   after = [];
@@ -54,7 +54,7 @@ export class EventContext {
     this.after.push(promise);
   }
 
-  /** Waits until everything has ended that runs after the answer. */
+  /** Waits for all work after the answer. */
   async settle() {
     for (let at = 0; at < this.after.length; at += 1) await this.after[at];
   }

@@ -1,5 +1,5 @@
-// What the tests of the bundled worker share: a configuration, bindings, an origin, requests. `CAUSEWAY_EDGE_BUNDLE` names the
-// folder of the bundle (`cargo xtask test` sets it).
+// Helpers of the tests of the bundled worker: a configuration, bindings, an origin, requests. `CAUSEWAY_EDGE_BUNDLE`
+// names the folder of the bundle (`cargo xtask test` sets it).
 
 import { readFileSync } from "node:fs";
 import { DatabaseSync } from "node:sqlite";
@@ -27,31 +27,31 @@ export const takeLog = () => lines.splice(0);
 /** A fresh isolate of the worker. */
 export const freshWorker = () => loadWorker(BUNDLE);
 
-/** Lets everything run that waits for no timer. */
+/** Runs all work that does not wait for a timer. */
 export const turn = () => new Promise(setImmediate);
 
-/** Waits until a condition holds that depends on no timer. */
+/** Waits for a condition that does not depend on a timer. */
 export async function until(condition) {
   for (let turns = 0; !condition(); turns += 1) {
-    if (turns > 10_000) throw new Error(`it never held: ${condition}`);
+    if (turns > 10_000) throw new Error(`this never held: ${condition}`);
     await turn();
   }
 }
 
-/** Mocks the clock and its timers for the time of a test. */
+/** Mocks the clock and its timers for the duration of a test. */
 export const mockTimers = (t) => t.mock.timers.enable({ apis: ["setTimeout", "Date"], now: Date.now() });
 
-/** Lets mocked time pass by the millisecond, so that a timer that another one sets runs in its turn. */
+/** Lets mocked time pass by the millisecond, so that a timer set by another timer fires in order. */
 export function advance(t, ms) {
   for (let passed = 0; passed < ms; passed += 1) t.mock.timers.tick(1);
 }
 
-/** Lets all that follows an answer end, on a mocked clock: the facts of pages are gathered for some milliseconds. */
+/** Waits for all work after an answer, on a mocked clock: the facts of pages are gathered for some milliseconds. */
 export async function settle(t, context) {
   let isSettled = false;
   context.settle().then(() => (isSettled = true));
   for (let turns = 0; !isSettled; turns += 1) {
-    if (turns > 10_000) throw new Error("what follows the answer does not end");
+    if (turns > 10_000) throw new Error("the work after the answer does not end");
     advance(t, 1);
     await turn();
   }
@@ -61,7 +61,7 @@ export const never = () => new Promise(() => {});
 
 const ENCODER = new TextEncoder();
 
-/** A KV namespace of texts, as the platform answers reads of one key and bulk reads. */
+/** A KV namespace of texts, which answers reads of one key and bulk reads like the platform. */
 export class Kv {
   /** The keys of each read. */
   reads = [];
@@ -126,8 +126,9 @@ export const admitting = (rule) => ({
 });
 
 /**
- * Replaces `fetch` by an origin for the time of a test. Each sync takes the next answer: an object as `writeSyncAnswer` takes it, a
- * status, or a promise of either; after the last one, an empty answer. Returns the syncs as the origin read them.
+ * Replaces `fetch` by an origin for the duration of a test. Each sync takes the next answer: an argument of
+ * `writeSyncAnswer`, a status, or a promise of either; after the last one, an empty answer. Returns the syncs as the
+ * origin read them.
  */
 export function playOrigin(t, answers = []) {
   const syncs = [];
@@ -141,7 +142,7 @@ export function playOrigin(t, answers = []) {
   return syncs;
 }
 
-/** Sends a request and waits for its answer; `after` is what runs after it. */
+/** Sends a request and waits for its answer; `context.after` holds the work after the answer. */
 export async function send(worker, env, path, { method = "GET", headers, body, context = new EventContext(), cf } = {}) {
   const request = new Request(`http://localhost${path}`, { method, headers, body, duplex: "half" });
   if (cf !== undefined) Object.defineProperty(request, "cf", { value: cf });
@@ -193,7 +194,7 @@ export const decide = (worker, env, options) => new Browser(worker, env).decide(
 /** The health check's counters. */
 export const health = async (worker, env) => jsonOf(await send(worker, env, "/healthz"));
 
-/** A batch of a queue, and what became of each of its messages: "ack", or the pause before its next delivery in seconds. */
+/** A batch of a queue, and the outcome of each message: "ack", or the delay of its next delivery in seconds. */
 export function batchOf(queue, all) {
   const outcomes = all.map(() => undefined);
   const messages = all.map(({ body = Uint8Array.of(1), attempts = 1 }, index) => ({
@@ -243,7 +244,7 @@ export class ObjectStorage {
   }
 }
 
-/** The platform's namespace of one class's objects: each is made by its first call. */
+/** The platform's namespace of the objects of one class; the first call of an object creates it. */
 export class DurableObjectNamespace {
   /** Storage and object by name. */
   made = new Map();
@@ -271,7 +272,7 @@ export class DurableObjectNamespace {
   }
 }
 
-/** Bindings with the objects of an isolate's classes. */
+/** Bindings with the Durable Objects of an isolate. */
 export function bindObjects({ StrictCapObject, OfferObject }, further = {}) {
   const env = bindings(further);
   env.STRICT_CAPS = new DurableObjectNamespace(StrictCapObject, env);
@@ -279,5 +280,5 @@ export function bindObjects({ StrictCapObject, OfferObject }, further = {}) {
   return env;
 }
 
-/** What the KV has of a catalogue whose one ad, `red`, is under a strict cap of one. `edge/tests/catalogue.rs` writes the file. */
+/** KV values of a catalogue whose only ad, `red`, has a strict cap of one. `edge/tests/catalogue.rs` writes the file. */
 export const STRICT = JSON.parse(readFileSync(new URL("../../edge/tests/strict.json", import.meta.url), "utf8"));

@@ -1,10 +1,10 @@
-"""Finds the people of an export (docs/EXPORT.md, Parquet) from its evidence alone, with Spark, and compares them with the
-masters that the store gave. Prints one line of JSON; exits 1 where a visitor's master is another.
+"""Computes the people of an export (docs/EXPORT.md, Parquet) from its evidence alone, with Spark, and compares them with
+the masters in the export. Prints one line of JSON; exits with 1 if a visitor has another master.
 
     python3 components.py DIR [--out DIR2]
 
-Each round every id takes the smallest visitor that it is tied to, and every visitor the smallest of its ids, until nothing
-changes: a round more than the longest way through a person has ids.
+In each round, every id takes the smallest visitor that it is tied to, and every visitor takes the smallest value of its
+ids, until nothing changes. The number of rounds is one more than the number of ids on the longest path through a person.
 """
 
 import argparse
@@ -20,7 +20,7 @@ ROUNDS = 1000
 
 
 def links(evidence: DataFrame, thresholds: dict[str, int]) -> DataFrame:
-    """Visitors and ids that all evidence of the two, not flagged and not cancelled since, ties surely enough."""
+    """Visitors and ids whose combined evidence, not flagged and not cancelled since, reaches the tenant's threshold."""
     stands = F.col("cancelled_ms").isNull() | (F.col("last_ms") > F.col("cancelled_ms"))
     counts = (F.col("weight") > 0) & F.col("flag").isNull() & stands
     sure = F.max("weight") == 1000
@@ -34,7 +34,7 @@ def links(evidence: DataFrame, thresholds: dict[str, int]) -> DataFrame:
 
 
 def masters(visitors: DataFrame, evidence: DataFrame, thresholds: dict[str, int]) -> tuple[DataFrame, int]:
-    """The smallest visitor that each is connected to, and how many rounds that took."""
+    """The smallest visitor that each visitor is connected to, and the number of rounds."""
     edges = links(evidence, thresholds).persist(StorageLevel.MEMORY_AND_DISK)
     found = visitors.select(*VISITOR, F.col("visitor").alias("found"))
     for rounds in range(1, ROUNDS):
@@ -43,7 +43,7 @@ def masters(visitors: DataFrame, evidence: DataFrame, thresholds: dict[str, int]
         joined = found.join(of_visitor, VISITOR, "left").select(
             *VISITOR, "found", F.least("found", F.coalesce("least", "found")).alias("least")
         )
-        # Cut off from how it was made, or each round would plan all rounds before it.
+        # Cuts the lineage of the data; otherwise each round would plan all previous rounds again.
         joined = joined.localCheckpoint()
         changed = joined.where("least < found").count()
         found = joined.select(*VISITOR, F.col("least").alias("found"))
@@ -56,13 +56,13 @@ def main() -> int:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("export", help="folder of the export")
     arguments.add_argument("--out", help="new folder for the visitors with the masters found, as Parquet")
-    given = arguments.parse_args()
+    options = arguments.parse_args()
     spark = SparkSession.builder.appName("causeway-components").getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     visitors, evidence, people = (
-        spark.read.parquet(f"{given.export}/{table}.parquet") for table in ("visitors", "evidence", "people")
+        spark.read.parquet(f"{options.export}/{table}.parquet") for table in ("visitors", "evidence", "people")
     )
-    with open(f"{given.export}/manifest.json") as manifest:
+    with open(f"{options.export}/manifest.json") as manifest:
         thresholds = json.load(manifest)["link_thresholds"]
     found, rounds = masters(visitors, evidence, thresholds)
     compared = found.join(visitors.select(*VISITOR, "master"), VISITOR)
@@ -70,18 +70,18 @@ def main() -> int:
     of_people = people.select("tenant", F.col("master").alias("found"), "devices")
     counted = found.groupBy("tenant", "found").agg(F.count("*").alias("visitors"))
     people_differ = counted.join(of_people, ["tenant", "found"], "full").where("not (visitors <=> devices)").count()
-    said = {
+    report = {
         "visitors": compared.count(),
         "people": counted.count(),
         "rounds": rounds,
         "visitors_that_differ": different.count(),
         "people_that_differ": people_differ,
     }
-    if given.out:
-        found.withColumnRenamed("found", "master").write.parquet(given.out)
-    print(json.dumps(said))
+    if options.out:
+        found.withColumnRenamed("found", "master").write.parquet(options.out)
+    print(json.dumps(report))
     spark.stop()
-    return 1 if said["visitors_that_differ"] or people_differ else 0
+    return 1 if report["visitors_that_differ"] or people_differ else 0
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-//! The worker in bare workerd, with a [`StandIn`] behind its bindings: for faults that no local platform plays.
+//! The worker in plain workerd, whose bindings talk to a [`StandIn`]: for faults that no local platform plays.
 
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader};
@@ -24,10 +24,10 @@ use crate::Process;
 use crate::browser::Browser;
 use crate::standin::StandIn;
 
-/// Part of the address of a request that traps in [`Bare::trapping`].
+/// Part of a request's address that makes the worker of [`Bare::trapping`] trap.
 pub const TRAP: &str = "trap-here";
 
-/// A running worker. Dropped, it is ended and its folder removed.
+/// A running worker. Dropping it ends the process and removes its folder.
 #[derive(Debug)]
 pub struct Bare {
     pub edge: String,
@@ -40,37 +40,37 @@ pub struct Bare {
 }
 
 impl Bare {
-    /// Starts one; the tenant is `demo` on every loopback name, and silence means consent.
+    /// Starts a worker with the tenant `demo` on `localhost`; a request without a consent signal counts as consent.
     ///
     /// # Panics
-    /// When workerd does not say where it listens.
+    /// If workerd does not report its ports.
     #[must_use]
     pub fn start() -> Self {
         Self::start_with(None)
     }
 
-    /// Starts one whose tenant has no keys.
+    /// Starts a worker whose tenant has no keys.
     ///
     /// # Panics
-    /// When workerd does not say where it listens.
+    /// If workerd does not report its ports.
     #[must_use]
     pub fn misconfigured() -> Self {
         Self::started(None, KeySet { tenants: [].into(), ..keys() }, "allow", &bundle())
     }
 
-    /// The same as [`Self::start`], but silence means refusal.
+    /// Like [`Self::start`], but a request without a consent signal counts as a refusal.
     ///
     /// # Panics
-    /// When workerd does not say where it listens.
+    /// If workerd does not report its ports.
     #[must_use]
     pub fn denying() -> Self {
         Self::started(None, keys(), "deny", &bundle())
     }
 
-    /// Starts one whose KV holds a catalogue of these ads.
+    /// Starts a worker whose KV holds a catalogue with these ads.
     ///
     /// # Panics
-    /// When workerd does not say where it listens.
+    /// If workerd does not report its ports.
     #[must_use]
     pub fn with(ads: &serde_json::Value) -> Self {
         let bare = Self::start();
@@ -78,20 +78,20 @@ impl Bare {
         bare
     }
 
-    /// The same as [`Self::start`] with a real origin at this address.
+    /// Like [`Self::start`], with a real origin at this address.
     ///
     /// # Panics
-    /// When workerd does not say where it listens.
+    /// If workerd does not report its ports.
     #[must_use]
     pub fn start_with(origin: Option<&str>) -> Self {
         Self::started(origin, keys(), "allow", &bundle())
     }
 
-    /// Starts one whose module traps in the middle of a request whose address contains [`TRAP`]. An import of the module throws
-    /// what V8 throws for a trap: the frames of the module are left as a trap leaves them.
+    /// Starts a worker whose module traps during a request whose address contains [`TRAP`]. An import of the module
+    /// throws the error that V8 throws for a trap, and leaves the module's frames as a trap does.
     ///
     /// # Panics
-    /// When workerd does not say where it listens, or the bundle has no such import.
+    /// If workerd does not report its ports, or the bundle lacks that import.
     #[must_use]
     pub fn trapping() -> Self {
         let folder = tempfile::tempdir().unwrap();
@@ -136,7 +136,7 @@ impl Bare {
         bare
     }
 
-    /// Kills workerd with everything that it had in memory, and starts it again on the same objects.
+    /// Kills workerd, which loses its memory, and starts it again with the stored objects.
     pub fn restart(&mut self) {
         self.workerd = None;
         self.launch();
@@ -147,7 +147,7 @@ impl Bare {
         self.workerd = None;
     }
 
-    /// A browser with the cookies of another, for the present addresses of the worker.
+    /// A browser with the cookies of another one, for the current address of the worker.
     #[must_use]
     pub fn same_browser(&self, other: &Browser) -> Browser {
         let browser = self.browser();
@@ -177,19 +177,19 @@ impl Bare {
         };
         let mut ports: Vec<(bool, u64)> = [port(), port()].into_iter().flatten().collect();
         ports.sort_unstable();
-        let [(_, queues), (_, edge)] = ports[..] else { panic!("workerd names its ports: {ports:?}") };
-        // The worker's log uses the same pipe: it is read to its end, so that it never fills.
+        let [(_, queues), (_, edge)] = ports[..] else { panic!("workerd did not report its ports: {ports:?}") };
+        // The worker logs to the same pipe, which is read to its end so that it never fills.
         std::thread::spawn(move || lines.map_while(Result::ok).for_each(|line| eprintln!("edge: {line}")));
         [self.edge, self.queues] = [edge, queues].map(|port| format!("http://localhost:{port}"));
     }
 
-    /// A browser without cookies on a client network of its own.
+    /// A browser without cookies on a separate client network.
     #[must_use]
     pub fn browser(&self) -> Browser {
         Browser::new(&self.edge, self.networks.fetch_add(1, Ordering::Relaxed) << 8)
     }
 
-    /// A browser with an identity cookie, an hour old, and its visitor.
+    /// A browser with an identity cookie that is an hour old, and the cookie's visitor.
     #[must_use]
     pub fn returning(&self) -> (Browser, VisitorId) {
         let number = self.networks.fetch_add(1, Ordering::Relaxed);
@@ -212,18 +212,18 @@ impl Bare {
         (browser, visitor)
     }
 
-    /// Hands messages to the worker as the platform's queue does, each with how often it was handed out (1 at least);
-    /// gives the places of those that are to come again.
+    /// Delivers messages to the worker like the platform's queue, each with its number of attempts (at least 1).
+    /// Returns the indexes of the messages that must be delivered again.
     pub fn deliver(&self, queue: &str, messages: &[(u32, Vec<u8>)]) -> Vec<usize> {
-        let told = self.handed(queue, messages);
-        if told["outcome"] != "ok" || told["retryBatch"]["retry"] == true {
+        let outcome = self.handed(queue, messages);
+        if outcome["outcome"] != "ok" || outcome["retryBatch"]["retry"] == true {
             return (0..messages.len()).collect();
         }
-        let again = told["retryMessages"].as_array().cloned().unwrap_or_default();
+        let again = outcome["retryMessages"].as_array().cloned().unwrap_or_default();
         again.iter().map(|m| m["msgId"].as_str().unwrap().parse().unwrap()).collect()
     }
 
-    /// The same, and what the platform is told.
+    /// Like [`Self::deliver`]; returns the worker's answer to the platform.
     #[must_use]
     pub fn handed(&self, queue: &str, messages: &[(u32, Vec<u8>)]) -> serde_json::Value {
         use base64::Engine as _;
@@ -234,7 +234,7 @@ impl Bare {
         crate::browser::call("POST", &self.queues, &[], call.as_bytes()).json()
     }
 
-    /// A member's proof.
+    /// A proof for a member.
     #[must_use]
     pub fn proof(&self, member: &str) -> String {
         let now_s = now() / 1000;
@@ -248,10 +248,10 @@ pub fn tenant() -> TenantId {
     "demo".parse().unwrap()
 }
 
-/// What the KV holds of a catalogue's version that is current, as the origin publishes it.
+/// The KV keys and values of a current catalogue version, as the origin publishes them.
 ///
 /// # Panics
-/// When the catalogue is none.
+/// If the catalogue is invalid.
 #[must_use]
 pub fn catalogue(version: u32, ads: &serde_json::Value) -> [(String, String); 2] {
     let (tenant, digest) = (tenant(), [7; 16]);
@@ -271,7 +271,7 @@ pub fn now() -> Millis {
     u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis()).unwrap()
 }
 
-/// The keys of every worker here.
+/// The keys of all workers in these tests.
 #[must_use]
 pub fn keys() -> KeySet {
     let ring = |seed: u8| {
@@ -319,7 +319,7 @@ fn modules(bundle: &Path) -> String {
     modules
 }
 
-/// Calls the worker's queue handler, which nothing can from outside.
+/// Calls the worker's queue handler, which cannot be called from outside.
 const DRIVER: &str = r#"export default {
   async fetch(request, env) {
     const { queue, messages } = await request.json();

@@ -1,4 +1,4 @@
-//! A browser: a cookie jar, a network address, and the calls a publisher's page makes.
+//! A browser: a cookie jar, a network address, and the calls of a publisher's page.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-/// An answer, read to its end.
+/// An HTTP answer, read to its end.
 #[derive(Debug, Clone)]
 pub struct Answer {
     pub status: u16,
@@ -16,7 +16,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// The body as JSON; null when it is none.
+    /// The body as JSON; null if it is not JSON.
     #[must_use]
     pub fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or(Value::Null)
@@ -33,34 +33,34 @@ impl Answer {
     }
 }
 
-/// A consent string with every purpose that is asked for.
+/// A TCF consent string that consents to every purpose that Causeway needs.
 pub const CONSENTS: &str = "CPXxRfAPXxRfAAfKABENB-CgALAAAAAAAAYgAAAAAAAA";
-/// One that can be read, and consents to no purpose.
+/// A valid TCF consent string that consents to no purpose.
 pub const CONSENTS_TO_NOTHING: &str = "CPXxRfAPXxRfAAfKABENB-CgAAAAAAAAAAYgAAAAAAAA";
 
-/// One call over HTTP; `headers` are sent as they are.
+/// Sends one HTTP request with exactly these headers.
 ///
 /// # Panics
-/// When nothing answers.
+/// If the server does not answer.
 #[must_use]
 pub fn call(method: &str, url: &str, headers: &[(String, String)], body: &[u8]) -> Answer {
     try_call(method, url, headers, body).unwrap_or_else(|e| panic!("{method} {url}: {e}"))
 }
 
-/// The same, where it may be that nothing answers.
+/// Like [`call`], but returns the error if the server does not answer.
 ///
 /// # Errors
-/// Why there is no answer.
+/// The reason for the missing answer.
 pub fn try_call(method: &str, url: &str, headers: &[(String, String)], body: &[u8]) -> Result<Answer, ureq::Error> {
     let agent: ureq::Agent = ureq::Agent::config_builder()
-        // This machine alone is called.
+        // Only this machine is called.
         .proxy(None)
         .http_status_as_error(false)
         .max_redirects(0)
         .timeout_global(Some(Duration::from_secs(30)))
         .build()
         .into();
-    // Names under `localhost` are this machine (RFC 6761 §6.3), but not every resolver knows it.
+    // Names under `localhost` mean this machine (RFC 6761 §6.3), but not every resolver knows that.
     let host = url.split('/').nth(2).unwrap_or_default();
     let dialled = match host.rsplit_once(':') {
         Some((name, port)) if name.ends_with(".localhost") => url.replacen(host, &format!("127.0.0.1:{port}"), 1),
@@ -95,7 +95,7 @@ pub struct Browser {
 }
 
 impl Browser {
-    /// A browser without cookies on a client network of its own.
+    /// A browser without cookies on a separate client network.
     #[must_use]
     pub fn new(edge: &str, network: u32) -> Self {
         let [_, a, b, c] = network.to_be_bytes();
@@ -110,7 +110,7 @@ impl Browser {
         Self { edge: edge.to_owned(), jar: RefCell::default(), headers: RefCell::new(headers) }
     }
 
-    /// Sends one more header from now on.
+    /// Adds a header to all later requests.
     pub fn send_header(&self, name: &str, value: &str) {
         self.headers.borrow_mut().push((name.to_owned(), value.to_owned()));
     }
@@ -124,7 +124,7 @@ impl Browser {
         self.jar.borrow_mut().insert(name.to_owned(), value.to_owned());
     }
 
-    /// All cookies, to be put back later: an answer that was lost to a parallel one.
+    /// All cookies, to be put back later, for example if a parallel answer overwrote them.
     #[must_use]
     pub fn cookies(&self) -> BTreeMap<String, String> {
         self.jar.borrow().clone()
@@ -134,18 +134,18 @@ impl Browser {
         *self.jar.borrow_mut() = cookies;
     }
 
-    /// A request with this browser's cookies; the answer's are kept.
+    /// Sends a request with this browser's cookies and stores the cookies of the answer.
     ///
     /// # Panics
-    /// When nothing answers.
+    /// If the server does not answer.
     pub fn send(&self, method: &str, path: &str, extra: &[(&str, &str)], body: &[u8]) -> Answer {
         self.try_send(method, path, extra, body).unwrap_or_else(|e| panic!("{method} {path}: {e}"))
     }
 
-    /// The same, where it may be that nothing answers.
+    /// Like [`Self::send`], but returns the error if the server does not answer.
     ///
     /// # Errors
-    /// Why there is no answer.
+    /// The reason for the missing answer.
     pub fn try_send(
         &self,
         method: &str,
@@ -172,7 +172,7 @@ impl Browser {
         Ok(answer)
     }
 
-    /// `/v1/decide` with one placement and these fields over the usual ones.
+    /// `/v1/decide` with one placement; the fields of `over` replace the defaults.
     pub fn decide(&self, over: &Value) -> Answer {
         let mut body = json!({
             "placements": [{ "id": "top", "sizes": [[728, 90]], "view_type": "home", "floor_micros": 0 }],
@@ -189,7 +189,7 @@ impl Browser {
         self.ok(&json!({}))
     }
 
-    /// One page view as a member, with the proof.
+    /// One page view as a member with its proof.
     pub fn view_as(&self, member: &str, proof: &str) -> Value {
         self.ok(&json!({ "user": { "ids": { "member": member }, "proofs": { "member": proof } } }))
     }
@@ -205,7 +205,7 @@ impl Browser {
         self.send("POST", "/v1/events", &[("content-type", "application/json")], events.to_string().as_bytes())
     }
 
-    /// A purchase that the edge acknowledged.
+    /// Sends a purchase and checks that the edge acknowledged it.
     pub fn buy(&self, id: &str, value_micros: i64) {
         let event =
             json!([{ "type": "track", "id": id, "name": "purchase", "properties": { "value_micros": value_micros } }]);

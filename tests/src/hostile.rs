@@ -1,20 +1,20 @@
-//! A KV on its worst day: reads lag behind writes by a choice made for each, a key is not there although it was written,
-//! values come cut or flipped, reads and writes fail, and a write that failed may have happened all the same.
+//! A KV with every fault: reads lag behind writes by a random time, a written key is missing, values are cut or have a
+//! wrong byte, reads and writes fail, and a write that reports a failure may have been stored.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use causeway_shared::base::random::Random;
 
-/// Writes of one key that the platform takes: one in this time.
+/// The platform takes one write of a key in this time.
 const KEY_PAUSE: Duration = Duration::from_secs(1);
 
 /// The KV's history and its faults.
 #[derive(Debug)]
 pub struct Hostile {
-    /// Whether reads and writes go wrong. The bound on writes of one key always holds.
+    /// Whether reads and writes fail. The limit on writes of one key always holds.
     pub faults: bool,
-    /// How often each fault was played.
+    /// Number of times that each fault was played.
     pub played: BTreeMap<&'static str, u64>,
     random: Random,
     lag: Duration,
@@ -27,19 +27,19 @@ pub fn below(random: &mut Random, bound: u64) -> u64 {
 }
 
 impl Hostile {
-    /// An empty one, whose reads are up to `lag` behind its writes.
+    /// An empty KV whose reads lag behind its writes by up to `lag`.
     #[must_use]
     pub fn new(seed: [u8; 32], lag: Duration) -> Self {
         let random = Random::new(seed);
         Self { faults: true, played: BTreeMap::new(), random, lag, written: BTreeMap::new() }
     }
 
-    /// What every key holds by its last write.
+    /// The newest value of every key that has one.
     pub fn newest(&self) -> impl Iterator<Item = (&str, &str)> {
         self.written.iter().filter_map(|(key, writes)| Some((key.as_str(), writes.last()?.1.as_deref()?)))
     }
 
-    /// A write or, without a value, a delete; gives the status.
+    /// Writes a value, or deletes the key if there is none; returns the HTTP status.
     pub(crate) fn write(&mut self, key: String, value: Option<String>) -> u16 {
         let now = Instant::now();
         let writes = self.written.entry(key).or_default();

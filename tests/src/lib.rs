@@ -1,11 +1,6 @@
-//! What the end-to-end tests stand on: a running world, browsers with their own cookies, and waiting for a
-//! condition instead of sleeping.
-#![expect(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "tests end at the first thing that is not so"
-)]
+//! Helpers of the end-to-end tests: a running world, browsers with separate cookies, and waiting for a condition
+//! instead of a time.
+#![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends at its first failure")]
 
 pub mod bare;
 pub mod browser;
@@ -19,48 +14,48 @@ use std::time::{Duration, Instant};
 use libtest_mimic::{Arguments, Trial};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Asks until `condition` gives a value, for at most a minute; `what` names it in the failure.
+/// Polls `condition` until it returns a value, for at most a minute; `what` names it in the failure.
 pub fn eventually<T>(what: &str, condition: impl FnMut() -> Option<T>) -> T {
     within(Duration::from_secs(60), what, condition)
 }
 
-/// The same for at most so long.
+/// Like [`eventually`], for at most `limit`.
 pub fn within<T>(limit: Duration, what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
     let end = Instant::now() + limit;
     loop {
         if let Some(value) = condition() {
             return value;
         }
-        assert!(Instant::now() < end, "after {limit:?} it is still not so: {what}");
+        assert!(Instant::now() < end, "after {limit:?} this still does not hold: {what}");
         std::thread::park_timeout(Duration::from_millis(50));
     }
 }
 
-/// Lets midnight pass, in UTC, where less than two minutes are left: for what counts once a day.
+/// Waits for midnight UTC if less than two minutes are left, for tests of daily counts.
 pub fn well_before_midnight() {
     const DAY_MS: u64 = 86_400_000;
     within(Duration::from_secs(150), "a day has begun", || (DAY_MS - bare::now() % DAY_MS > 120_000).then_some(()));
 }
 
-/// Lets the minute pass where less than 30 seconds of it are left: for what the platform limits, which here counts by the
-/// clock's minutes.
+/// Waits for the next minute if less than 30 seconds are left, for tests of limits that the local platform counts by
+/// the clock's minutes.
 pub fn early_in_a_minute() {
     const MINUTE_MS: u64 = 60_000;
     within(Duration::from_secs(60), "a minute has begun", || (bare::now() % MINUTE_MS <= 30_000).then_some(()));
 }
 
-/// A process that ends with its holder, also where that is never made as something before it fails.
+/// A child process that ends with its holder, even if the holder's construction fails halfway.
 #[derive(Debug)]
 pub struct Process(std::process::Child, Signal);
 
 impl Process {
-    /// Holds one that ends on this signal.
+    /// Takes over a child process that ends on this signal.
     #[must_use]
     pub fn new(child: std::process::Child, signal: Signal) -> Self {
         Self(child, signal)
     }
 
-    /// How it ended by itself.
+    /// The exit status, if the process ended on its own.
     pub fn ended(&mut self) -> Option<std::process::ExitStatus> {
         self.0.try_wait().unwrap()
     }
@@ -68,7 +63,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // One that was waited for has no number any more.
+        // The process id is invalid after the process was waited for.
         if let Ok(None) = self.0.try_wait() {
             let _ = kill_process(Pid::from_child(&self.0), self.1);
             let _ = self.0.wait();
@@ -76,15 +71,15 @@ impl Drop for Process {
     }
 }
 
-/// A test over a running world.
+/// A test on a running world, with its name.
 pub type Test<W> = (&'static str, fn(&W));
 
-/// Runs tests over one world, side by side, and stops it afterwards, whatever happened.
+/// Runs tests on one world in parallel, and stops the world afterwards in any case.
 pub fn run<W: Sync + Send + 'static>(make: fn() -> W, tests: &[Test<W>]) -> ! {
     run_with(Arguments::from_args(), make, tests)
 }
 
-/// The same one after the other: for tests that change what the others would see.
+/// Like [`run`], but one test after the other, for tests that change what others would see.
 pub fn run_in_turn<W: Sync + Send + 'static>(make: fn() -> W, tests: &[Test<W>]) -> ! {
     run_with(Arguments { test_threads: Some(1), ..Arguments::from_args() }, make, tests)
 }

@@ -1,4 +1,4 @@
-//! The real origin in a folder of its own, behind whatever a test puts before it.
+//! The real origin in a separate folder; a test decides what stands in front of it.
 
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use crate::browser::call;
 use crate::eventually;
 
-/// The tenant of [`crate::bare`].
+/// Configuration with the tenant of [`crate::bare`].
 const CONFIGURATION: &str = r#"data = "."
 keys = "keys.json"
 sibling_publish_s = 1
@@ -36,7 +36,7 @@ code = 2
 id = "house"
 "#;
 
-/// A running origin. Dropped, it is ended and its folder removed.
+/// A running origin. Dropping it ends the process and removes its folder.
 #[derive(Debug)]
 pub struct Origin {
     pub url: String,
@@ -46,7 +46,7 @@ pub struct Origin {
 }
 
 impl Origin {
-    /// Starts one with these keys.
+    /// Starts an origin with these keys.
     #[must_use]
     pub fn start(keys: &KeySet) -> Self {
         let folder = tempfile::tempdir().unwrap();
@@ -57,9 +57,9 @@ impl Origin {
         let mut origin = Self { url, token: String::new(), child: Mutex::default(), folder };
         assert!(origin.command(&["keys", "init"]).status().unwrap().success());
         let token = ["token", "create", "--role", "operator", "--name", "test", "--all-tenants", "--output", "json"];
-        let told: Value =
+        let created: Value =
             serde_json::from_slice(&origin.command(&token).stdout(Stdio::piped()).output().unwrap().stdout).unwrap();
-        told["token"].as_str().unwrap().clone_into(&mut origin.token);
+        created["token"].as_str().unwrap().clone_into(&mut origin.token);
         origin.again();
         origin
     }
@@ -74,7 +74,7 @@ impl Origin {
         command
     }
 
-    /// Ends it as a power cut does.
+    /// Kills the process, like a power cut.
     pub fn kill(&self) {
         if let Some(mut child) = self.child.lock().unwrap().take() {
             child.kill().unwrap();
@@ -82,14 +82,14 @@ impl Origin {
         }
     }
 
-    /// Starts it again on the same folder, and waits until it answers.
+    /// Starts the process again on the same folder, and waits until it answers.
     pub fn again(&self) {
         *self.child.lock().unwrap() = Some(self.command(&["serve"]).spawn().unwrap());
         let address = self.url.trim_start_matches("http://");
         eventually("the origin answers", || std::net::TcpStream::connect(address).ok().map(drop));
     }
 
-    /// What it holds of a visitor; null when it knows none.
+    /// The origin's record of a visitor; null if the visitor is unknown.
     #[must_use]
     pub fn visitor(&self, visitor: &str) -> Value {
         let headers = [("authorization".to_owned(), format!("Bearer {}", self.token))];
@@ -97,15 +97,15 @@ impl Origin {
         if answer.status == 200 { answer.json() } else { Value::Null }
     }
 
-    /// Lets the minute of every lease be over, and the quarter of an hour in which a consumer of before may still write:
-    /// keys that are written once more for its sake are due.
+    /// Ends all leases, and the quarter of an hour in which a previous consumer may still write: keys that are written
+    /// once more for that reason become due.
     pub fn leases_end(&self) {
         const END: &str = "UPDATE outbox SET leased_until = 0, due = iif(due = late, 0, due), late = 0
             WHERE leased_until > 0 OR late > 0";
         self.store().execute(END, []).unwrap();
     }
 
-    /// How many keys and people wait to be published.
+    /// Number of keys and people that wait to be published.
     #[must_use]
     pub fn unpublished(&self) -> u32 {
         const OPEN: &str = "SELECT (SELECT count(*) FROM outbox WHERE due IS NOT NULL)

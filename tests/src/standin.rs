@@ -1,6 +1,6 @@
-//! A stand-in for what the worker's bindings talk to in bare workerd: the KV, the queues and the origin, over
-//! HTTP, with faults on demand. It records what it was asked. A queue delivers nothing by itself: a test takes its
-//! messages and hands them to [`crate::bare::Bare::deliver`].
+//! A stand-in for the services that the worker's bindings call in plain workerd: the KV, the queues and the origin over
+//! HTTP, with faults on demand. It records the requests that it gets. Its queue delivers nothing on its own: a test
+//! takes the messages and passes them to [`crate::bare::Bare::deliver`].
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -24,47 +24,47 @@ use crate::hostile::Hostile;
 pub enum Reads {
     #[default]
     Well,
-    /// Each after this long.
+    /// Each read after this time.
     Late(Duration),
-    /// Those of one key after this long.
+    /// Each read of one key after this time.
     LateOf(String, Duration),
-    /// Each after a time of its own, up to this long: the keys decide.
+    /// Each read after a time up to this one, which depends on its keys.
     Varying(Duration),
-    /// Each with 503.
+    /// Each read with 503.
     Failing,
     /// Each key of people with this value.
     Garbage(String),
-    /// Every key of people as if it were not there, as a cached miss does.
+    /// Each key of people as absent, like a cached miss.
     Missing,
 }
 
-/// What the stand-in holds and was told.
+/// The state of the stand-in, and the requests that it got.
 #[derive(Debug, Default)]
 pub struct Held {
     pub kv: BTreeMap<String, String>,
     pub reads: Reads,
-    /// A KV that is written, with faults; it takes the place of `kv` and `reads`.
+    /// A writable KV with faults, which replaces `kv` and `reads`.
     pub hostile: Option<Hostile>,
-    /// Keys of people that were read, one entry a read: not the catalogue's, which is read beside them.
+    /// The keys of people in each read; catalogue keys, which are read in parallel, are left out.
     pub asked: Vec<Vec<String>>,
-    /// How long queues take.
+    /// Time that a queue takes to accept a call.
     pub queue_takes: Duration,
-    /// Calls of queues that are under way.
+    /// Number of queue calls in progress.
     pub queue_waiting: u64,
-    /// Whether queues and origin refuse.
+    /// Whether the queues refuse; `origin_refuses` does the same for the origin.
     pub queue_refuses: bool,
     pub origin_refuses: bool,
-    /// Writes to the KV.
+    /// Number of KV writes.
     pub writes: u64,
-    /// How often queues were called.
+    /// Number of queue calls.
     pub queue_calls: u64,
-    /// Batches the facts queue took.
+    /// Batches that the facts queue accepted.
     pub queued: Vec<FactBatch>,
-    /// The same as bytes, until a test takes them to be delivered.
+    /// The same batches as bytes, until a test takes them to deliver them.
     pub messages: Vec<Vec<u8>>,
-    /// Whether the publish consumer was woken.
+    /// Whether the publish consumer was triggered.
     pub woken: bool,
-    /// Syncs the origin took, and their headers.
+    /// Syncs that the origin accepted, with their headers.
     pub synced: Vec<(SyncRequest, BTreeMap<String, String>)>,
 }
 
@@ -84,7 +84,7 @@ struct Request {
 }
 
 impl StandIn {
-    /// Starts one on a free loopback port.
+    /// Starts a stand-in on a free loopback port.
     #[must_use]
     pub fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -104,17 +104,17 @@ impl StandIn {
         Self { address, shared, closing }
     }
 
-    /// Forgets all it was told, and plays no fault.
+    /// Clears the state and ends all faults.
     pub fn reset(&self) {
         *self.held() = Held::default();
     }
 
-    /// What it holds, to look at or to change.
+    /// The state, for reading and changing.
     pub fn held(&self) -> MutexGuard<'_, Held> {
         self.shared.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until `condition` holds of what it was told; for 30 seconds at most.
+    /// Waits until `condition` returns a value, for at most 30 seconds.
     pub fn wait<T>(&self, what: &str, mut condition: impl FnMut(&mut Held) -> Option<T>) -> T {
         let end = Instant::now() + Duration::from_secs(30);
         let mut held = self.held();
@@ -123,14 +123,14 @@ impl StandIn {
                 return value;
             }
             let left = end.saturating_duration_since(Instant::now());
-            assert!(!left.is_zero(), "after 30 seconds it is still not so: {what}");
+            assert!(!left.is_zero(), "after 30 seconds this still does not hold: {what}");
             held = self.shared.1.wait_timeout(held, left).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 }
 
 impl Held {
-    /// The facts that the queue took of one visitor.
+    /// The facts of one visitor that the queue accepted.
     #[must_use]
     pub fn facts_of(&self, visitor: VisitorId) -> Vec<Fact> {
         self.queued.iter().flat_map(|batch| &batch.facts).filter(|fact| fact.visitor == visitor).cloned().collect()
@@ -243,9 +243,9 @@ fn lookup(keys: Vec<String>, shared: &(Mutex<Held>, Condvar)) -> Result<BTreeMap
         Reads::Failing => Err(503),
         Reads::Late(by) => Ok(after(by, found)),
         Reads::LateOf(key, by) if keys.contains(&key) => Ok(after(by, found)),
-        Reads::Varying(most) => {
+        Reads::Varying(limit) => {
             let share = crc32fast::hash(keys.concat().as_bytes()) % 1_000;
-            Ok(after(most * share / 1_000, found))
+            Ok(after(limit * share / 1_000, found))
         }
         _ => Ok(found),
     }
@@ -256,7 +256,7 @@ fn after<T>(by: Duration, found: T) -> T {
     found
 }
 
-/// Whether it is what every isolate reads again and again, or a version of the catalogue.
+/// Whether every isolate reads the key regularly, or the key is a catalogue version.
 fn is_of_catalogue(key: &str) -> bool {
     let last = key.rsplit(':').next().unwrap_or_default();
     key.starts_with("c:")

@@ -1,4 +1,4 @@
-//! A world as `cargo xtask dev` runs it: the worker in workerd with KV, queues and cron, the origin on SQLite.
+//! A world like that of `cargo xtask dev`: the worker in workerd with KV, queues and cron, and the origin on SQLite.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -17,25 +17,25 @@ use tempfile::TempDir;
 use crate::browser::{Answer, Browser, call};
 use crate::{Process, base64url, eventually, within};
 
-/// Where wrangler keeps the KV, beneath a world's data.
+/// The folder in which wrangler stores the KV, relative to the world's data.
 const KV: &str = "wrangler/v3/kv";
 
 fn entries(folder: &Path) -> impl Iterator<Item = PathBuf> + use<> {
     std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path())
 }
 
-/// What `xtask dev` says in its ready file, once both sides answer.
+/// The ready file of `xtask dev`, after edge and origin answer.
 ///
 /// # Panics
-/// When they do not within three minutes: it gives the origin one, and the edge one.
-pub fn told(dev: &mut Process, ready: &Path) -> Value {
+/// If they do not answer within three minutes; `xtask dev` gives each of them one minute.
+pub fn read_ready_file(dev: &mut Process, ready: &Path) -> Value {
     within(Duration::from_secs(180), "the world answers", || {
         assert_eq!(dev.ended(), None, "`xtask dev` ended before it was ready");
         serde_json::from_slice(&std::fs::read(ready).ok()?).ok()
     })
 }
 
-/// A running world. Dropped, it is stopped and its folder removed.
+/// A running world. Dropping it stops the processes and removes its folder.
 #[derive(Debug)]
 pub struct World {
     pub edge: String,
@@ -46,7 +46,7 @@ pub struct World {
     origin_pid: Mutex<OriginProcess>,
     networks: AtomicU32,
     _folder: TempDir,
-    /// Where its configuration and store lie.
+    /// Folder of the configuration and the store.
     pub data: PathBuf,
 }
 
@@ -54,16 +54,16 @@ pub struct World {
 enum OriginProcess {
     /// Started by `xtask dev`.
     Dev(i32),
-    /// Started here, after that one was ended.
+    /// Started by a test, after the first process was ended.
     Own(Child),
     Down,
 }
 
 impl World {
-    /// Starts a world in a fresh folder and waits until both sides answer.
+    /// Starts a world in a new folder and waits until edge and origin answer.
     ///
     /// # Panics
-    /// When it does not start within three minutes: it gives the origin one, and the edge one.
+    /// If it does not start within three minutes; `xtask dev` gives edge and origin one minute each.
     #[must_use]
     pub fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
@@ -79,9 +79,9 @@ impl World {
             .spawn()
             .expect("xtask starts");
         let mut dev = Process::new(dev, Signal::INT);
-        let told = told(&mut dev, &ready);
-        let text = |name: &str| told[name].as_str().unwrap().to_owned();
-        let pid = i32::try_from(told["pids"]["origin"].as_i64().unwrap()).unwrap();
+        let ready_file = read_ready_file(&mut dev, &ready);
+        let text = |name: &str| ready_file[name].as_str().unwrap().to_owned();
+        let pid = i32::try_from(ready_file["pids"]["origin"].as_i64().unwrap()).unwrap();
         Self {
             edge: text("edge_url").replace("127.0.0.1", "localhost"),
             origin: text("origin_url"),
@@ -95,19 +95,19 @@ impl World {
         }
     }
 
-    /// A browser without cookies on a client network of its own.
+    /// A browser without cookies on a separate client network.
     #[must_use]
     pub fn browser(&self) -> Browser {
         Browser::new(&self.edge, self.networks.fetch_add(1, Ordering::Relaxed) << 8)
     }
 
-    /// The same on another hostname, which is another tenant's.
+    /// Like [`Self::browser`], on the hostname of another tenant.
     #[must_use]
     pub fn browser_at(&self, host: &str) -> Browser {
         Browser::new(&self.edge.replace("localhost", host), self.networks.fetch_add(1, Ordering::Relaxed) << 8)
     }
 
-    /// An admin call; null for 404.
+    /// A call of the admin API.
     #[must_use]
     pub fn admin(&self, method: &str, path: &str, body: &Value) -> Answer {
         let headers = [
@@ -118,33 +118,33 @@ impl World {
         call(method, &format!("{}/admin/v1/{path}", self.origin), &headers, body.as_bytes())
     }
 
-    /// What the origin holds of a visitor of the demo tenant; null when it knows none.
+    /// The origin's record of a visitor of the demo tenant; null if the visitor is unknown.
     #[must_use]
     pub fn visitor(&self, visitor: &str) -> Value {
         let answer = self.admin("GET", &format!("visitors/{visitor}?tenant=demo"), &Value::Null);
         if answer.status == 200 { answer.json() } else { Value::Null }
     }
 
-    /// The visitor that a member's lookup of a tenant names; null when there is none.
+    /// The visitor that the lookup of a member names; null if there is no lookup.
     #[must_use]
     pub fn lookup(&self, tenant: &str, member: &str) -> Value {
         let answer = self.admin("GET", &format!("lookups/member/{member}?tenant={tenant}"), &Value::Null);
-        let told = answer.json();
+        let body = answer.json();
         match answer.status {
-            200 => told["visitor"].clone(),
+            200 => body["visitor"].clone(),
             404 => Value::Null,
-            status => panic!("{status}: {told}"),
+            status => panic!("{status}: {body}"),
         }
     }
 
-    /// A member's proof, signed by the tenant's development key.
+    /// A member's proof, signed with the tenant's development key.
     #[must_use]
     pub fn proof(&self, tenant: &str, member: &str) -> String {
         let answer = self.admin("POST", "proofs", &json!({ "tenant": tenant, "sub": member }));
         answer.json()["proof"].as_str().unwrap_or_else(|| panic!("{answer:?}")).to_owned()
     }
 
-    /// Claims of any kind, signed by the demo tenant's development key.
+    /// A token with any claims, signed with the demo tenant's development key.
     #[must_use]
     pub fn sign_dev(&self, claims: &Value) -> String {
         let keys: KeySet = serde_json::from_slice(&std::fs::read(self.data.join("keys.json")).unwrap()).unwrap();
@@ -155,7 +155,7 @@ impl World {
         format!("{signed}.{}", base64url(&hmac.finalize().into_bytes()))
     }
 
-    /// What a command of the origin's prints as JSON, given this on its standard input.
+    /// Runs a command of the origin with this JSON on its standard input; returns the JSON that it prints.
     #[must_use]
     pub fn causeway(&self, arguments: &[&str], input: &Value) -> Value {
         let mut child = Command::new(std::env::var("CAUSEWAY_ORIGIN_BIN").unwrap())
@@ -173,23 +173,23 @@ impl World {
         serde_json::from_slice(&output.stdout).unwrap()
     }
 
-    /// Waits until the origin holds these own totals of a visitor: (pages, purchases).
+    /// Waits until the origin holds these totals of the visitor's own facts: pages and purchases.
     pub fn settles(&self, visitor: &str, pages: u64, purchases: u64) -> Value {
         eventually(&format!("the origin holds {pages} pages and {purchases} purchases"), || {
             let own = &self.visitor(visitor)["own"];
             (own["pages"] == json!(pages) && own["purchases"] == json!(purchases)).then_some(())
         });
-        // Facts are seen before they are folded, links after: what was seen is linked once nothing waits.
+        // Reads see facts before they are folded; links follow after folding.
         eventually("all facts are folded", || (self.metric("causeway_unfolded_facts")? == 0.0).then_some(()));
         self.visitor(visitor)
     }
 
-    /// Waits until the origin has nothing left to write to the KV.
+    /// Waits until the origin has no more keys to write to the KV.
     pub fn published(&self) {
         eventually("the outbox is empty", || (self.metric("causeway_outbox_depth")? == 0.0).then_some(()));
     }
 
-    /// A metric of the origin without labels.
+    /// The value of an origin metric without labels.
     #[must_use]
     pub fn metric(&self, name: &str) -> Option<f64> {
         let answer = call("GET", &format!("{}/metrics", self.origin), &[], b"");
@@ -198,13 +198,13 @@ impl World {
         line.rsplit(' ').next()?.parse().ok()
     }
 
-    /// Everything the edge wrote to its log.
+    /// The complete log of the edge.
     #[must_use]
     pub fn edge_log(&self) -> String {
         std::fs::read_to_string(self.data.join("edge.log")).unwrap()
     }
 
-    /// How many syncs failed that had messages of the facts queue, as the edge's log says.
+    /// Number of failed syncs with messages of the facts queue, from the edge's log.
     #[must_use]
     pub fn failed_syncs(&self) -> usize {
         let log = self.edge_log();
@@ -212,33 +212,33 @@ impl World {
         lines.filter(|line| !line.contains(r#""messages":0"#)).count()
     }
 
-    /// How many messages of the facts queue were acknowledged, of which each is only once: what wrangler tells of its batches,
-    /// as in `QUEUE causeway-facts 98/100`.
+    /// Number of acknowledged messages of the facts queue, each acknowledged once. It comes from wrangler's log of its
+    /// batches, such as `QUEUE causeway-facts 98/100`.
     #[must_use]
     pub fn acknowledged(&self) -> u64 {
         let log = self.edge_log();
-        let told = log.lines().filter_map(|line| line.split_once("QUEUE causeway-facts ")?.1.split_once('/'));
-        told.map(|(acknowledged, _)| acknowledged.parse::<u64>().unwrap()).sum()
+        let batches = log.lines().filter_map(|line| line.split_once("QUEUE causeway-facts ")?.1.split_once('/'));
+        batches.map(|(acknowledged, _)| acknowledged.parse::<u64>().unwrap()).sum()
     }
 
-    /// Everything the origin wrote to its log.
+    /// The complete log of the origin.
     #[must_use]
     pub fn origin_log(&self) -> String {
         std::fs::read_to_string(self.data.join("origin.log")).unwrap()
     }
 
-    /// The origin's databases, as bytes: for what must not be in them.
+    /// The bytes of the origin's databases, to check that something is not in them.
     #[must_use]
     pub fn store_bytes(&self) -> Vec<u8> {
         let read = |name: &str| std::fs::read(self.data.join(name));
         let files = ["causeway.db", "causeway.db-wal", "log.db", "log.db-wal", "erasures.db"];
         let mut all: Vec<u8> = files.iter().flat_map(|name| read(name).unwrap()).collect();
-        // Of a store this small there may be none.
+        // A store this small may have no such file.
         all.extend(read("columns").unwrap_or_default());
         all
     }
 
-    /// What the KV holds under a key. On this machine wrangler keeps rows in SQLite, and each value in a file of its own.
+    /// The KV value of a key. The local wrangler stores rows in SQLite, and each value in a separate file.
     #[must_use]
     pub fn kv(&self, key: &str) -> Option<Vec<u8>> {
         std::fs::read(self.blob(key)?).ok()
@@ -260,17 +260,17 @@ impl World {
             .filter(|path| path.extension().is_some_and(|end| end == "sqlite") && !path.ends_with("metadata.sqlite"))
     }
 
-    /// The KV loses a key.
+    /// Removes a key from the KV.
     pub fn lose(&self, key: &str) {
         let lost = self.kv_stores().map(|path| {
             let store = Connection::open(path).unwrap();
             store.busy_timeout(Duration::from_secs(5)).unwrap();
             store.execute("DELETE FROM _mf_entries WHERE key = ?1", [key]).unwrap_or_default()
         });
-        assert_eq!(lost.sum::<usize>(), 1, "{key} was not there");
+        assert_eq!(lost.sum::<usize>(), 1, "{key} was not in the KV");
     }
 
-    /// The KV damages a value: as many bytes, one of them another.
+    /// Damages one byte of a KV value; its length stays.
     pub fn damage(&self, key: &str) {
         let path = self.blob(key).unwrap();
         let mut value = std::fs::read(&path).unwrap();
@@ -294,12 +294,12 @@ impl World {
         eventually("the origin is gone", || std::net::TcpStream::connect(&address).err().map(drop));
     }
 
-    /// What is done while the origin stands still: its port takes connections, and nobody answers.
+    /// Calls `done` while the origin's process is stopped: its port accepts connections, but requests get no answer.
     ///
     /// # Panics
-    /// When it does not run.
+    /// If the origin does not run.
     pub fn while_origin_hangs<T>(&self, done: impl FnOnce() -> T) -> T {
-        /// Lets it go on, also where what was done meanwhile fails: one that stands still does not end when it is told to.
+        /// Continues the process, even if `done` panics: a stopped process does not end when it is asked to.
         struct Hung(Pid);
         impl Drop for Hung {
             fn drop(&mut self) {
@@ -316,7 +316,7 @@ impl World {
         done()
     }
 
-    /// Starts the origin again, at the same address on the same folder.
+    /// Starts the origin again, at the same address and on the same folder.
     pub fn start_origin(&self) {
         let log = std::fs::File::options().append(true).create(true).open(self.data.join("origin.log")).unwrap();
         let child = Command::new(std::env::var("CAUSEWAY_ORIGIN_BIN").unwrap())
@@ -337,10 +337,10 @@ impl World {
 
 impl Drop for World {
     fn drop(&mut self) {
-        // What the two sides had to say, for whoever reads a failure: their lines are JSON, without ids.
+        // Prints the edge's log lines for a failed test; they are JSON and contain no ids.
         let edge = std::fs::read_to_string(self.data.join("edge.log")).unwrap_or_default();
-        let told = edge.lines().filter(|line| line.starts_with('{')).map(str::to_owned);
-        told.for_each(|line| eprintln!("edge: {line}"));
+        let lines = edge.lines().filter(|line| line.starts_with('{')).map(str::to_owned);
+        lines.for_each(|line| eprintln!("edge: {line}"));
         if let Ok(OriginProcess::Own(child)) = self.origin_pid.get_mut() {
             let _ = kill_process(Pid::from_child(child), Signal::TERM);
             let _ = child.wait();

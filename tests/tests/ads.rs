@@ -1,5 +1,5 @@
-//! Placed ads: their impressions and clicks, through the real worker, queues and origin.
-#![expect(clippy::unwrap_used, reason = "tests end at the first thing that is not so")]
+//! Placed ads: their impressions and clicks, with the real worker, queues and origin.
+#![expect(clippy::unwrap_used, reason = "a test ends at its first failure")]
 
 use causeway_tests::browser::{Browser, CONSENTS};
 use causeway_tests::world::World;
@@ -10,20 +10,20 @@ fn main() {
     run(
         World::start,
         &[
-            ("s3_01_impressions_clicks_and_configured_verbs_count_once_a_day", verbs),
-            ("s3_10_the_origin_counts_over_the_person_what_was_acknowledged", over_the_person),
-            ("s2_02_segments_are_written_and_removed_by_events", segments),
-            ("s4_08_s4_10_attributes_by_name_and_a_mismatch_refused_alone", attributes),
-            ("field_13_parallel_slots_count_each_and_set_no_cookie", slots),
-            ("field_19_forged_late_and_foreign_tokens_count_nothing", forged),
-            ("field_21_no_permission_counts_nothing", no_permission),
-            ("issue_5_a_decision_is_explained_offline_as_it_is_made", explained),
-            ("s4_05_the_sample_filter_targets_who_bought_within_the_week", sample),
+            ("impressions_clicks_and_configured_actions_count_once_a_day", count_once_a_day),
+            ("the_origin_counts_acknowledged_actions_over_the_person", over_the_person),
+            ("segments_are_written_and_removed_by_events", segments),
+            ("attributes_are_set_by_name_and_a_type_mismatch_is_refused_alone", attributes),
+            ("parallel_placements_count_each_and_set_no_cookie", slots),
+            ("forged_late_and_foreign_tokens_count_nothing", forged),
+            ("actions_without_permission_are_not_counted", no_permission),
+            ("an_offline_explanation_equals_the_live_decision", explained),
+            ("the_sample_filter_targets_buyers_of_the_last_week", sample),
         ],
     )
 }
 
-/// A page with these slots; gives the visitor and the decisions.
+/// Requests a page with this many slots; returns its visitor and decisions.
 fn page(browser: &Browser, slots: usize) -> (String, Vec<Value>) {
     let placements: Vec<Value> =
         (0..slots).map(|n| json!({ "id": format!("slot-{n}"), "view_type": "article" })).collect();
@@ -35,13 +35,14 @@ fn text(decision: &Value, name: &str) -> String {
     decision[name].as_str().unwrap_or_else(|| unreachable!("no {name} in {decision}")).to_owned()
 }
 
-/// What the origin counts of the house ad, whose codes are 0: of today and yesterday, as a test may begin before midnight.
+/// The origin's count of actions on the house ad, whose codes are 0. It covers two days, because a test may begin
+/// before midnight.
 fn count(world: &World, visitor: &str, over: &Value) -> u64 {
-    let mut ask = json!({ "visitor": visitor, "actions": ["impression"], "last": { "interval": 2, "unit": "days" }, "level": "ad", "ids": [0] });
-    if let (Some(ask), Some(over)) = (ask.as_object_mut(), over.as_object()) {
-        ask.extend(over.clone());
+    let mut query = json!({ "visitor": visitor, "actions": ["impression"], "last": { "interval": 2, "unit": "days" }, "level": "ad", "ids": [0] });
+    if let (Some(query), Some(over)) = (query.as_object_mut(), over.as_object()) {
+        query.extend(over.clone());
     }
-    let answer = world.admin("POST", "counts?tenant=demo", &ask);
+    let answer = world.admin("POST", "counts?tenant=demo", &query);
     if answer.status == 404 { 0 } else { answer.json()["counts"]["0"].as_u64().unwrap() }
 }
 
@@ -49,7 +50,7 @@ fn counted(world: &World, visitor: &str, over: &Value, wanted: u64) {
     eventually(&format!("{over} counts {wanted}"), || (count(world, visitor, over) == wanted).then_some(()));
 }
 
-fn verbs(world: &World) {
+fn count_once_a_day(world: &World) {
     well_before_midnight();
     let browser = world.browser();
     let (visitor, decisions) = page(&browser, 1);
@@ -75,8 +76,8 @@ fn verbs(world: &World) {
     let body = answer.json();
     let codes: Vec<&str> = body["rejected"].as_array().unwrap().iter().map(|r| r["code"].as_str().unwrap()).collect();
     assert_eq!((body["accepted"].clone(), codes), (json!(2), vec!["unknown_action", "token_forged", "malformed"]));
-    for (verb, times) in [("impression", 1), ("click", 1), ("hide", 1)] {
-        counted(world, &visitor, &json!({ "actions": [verb] }), times);
+    for (action, times) in [("impression", 1), ("click", 1), ("hide", 1)] {
+        counted(world, &visitor, &json!({ "actions": [action] }), times);
     }
     assert_eq!(count(world, &visitor, &json!({ "view_types": ["article"] })), 1);
     assert_eq!(count(world, &visitor, &json!({ "view_types": ["home"] })), 0);
@@ -134,7 +135,7 @@ fn segments(world: &World) {
     assert_eq!(
         (&held[1]["expires_ms"], &held[2]["expires_ms"]),
         (&json!(expires), &json!(expires)),
-        "to the hour's end"
+        "an expiry counts to the end of its hour"
     );
     let removed = browser.events(&json!([{ "type": "segments", "remove": [12, 99] }]));
     assert_eq!(removed.json()["accepted"], 1);
@@ -155,8 +156,10 @@ fn attributes(world: &World) {
     let own = || {
         world.admin("GET", &format!("visitors/{visitor}/attributes?tenant=demo"), &Value::Null).json()["own"].clone()
     };
-    eventually("the origin has both", || (own() == json!({ "shoe_size": 42, "city": "Oslo" })).then_some(()));
-    // The names have come back to the edge: a value of another kind is refused there, and its neighbour goes in.
+    eventually("the origin has both attributes", || {
+        (own() == json!({ "shoe_size": 42, "city": "Oslo" })).then_some(())
+    });
+    // The names have reached the edge: it refuses a value of another type and accepts the other attribute of the event.
     let second = event(json!({ "shoe_size": "big", "vip": true }));
     let refused = eventually("the edge knows the names", || {
         let answer = browser.send("POST", "/v1/events", &[], second.to_string().as_bytes()).json();
@@ -167,8 +170,8 @@ fn attributes(world: &World) {
     let body = json!({ "placements": [], "user": { "attributes": { "city": 7, "born": "2001-02-03" } } });
     assert_eq!(browser.decide(&body).json()["attributes"], json!({ "city": "type_mismatch" }));
     let all = json!({ "shoe_size": 42, "city": "Oslo", "vip": true, "born": "2001-02-03" });
-    eventually("the origin has all", || (own() == all).then_some(()));
-    eventually("the visitor is shown all", || {
+    eventually("the origin has all attributes", || (own() == all).then_some(()));
+    eventually("the visitor sees all attributes", || {
         (browser.send("GET", "/v1/me", &[], b"").json()["attributes"] == all).then_some(())
     });
 }
@@ -191,7 +194,7 @@ fn slots(world: &World) {
 fn forged(world: &World) {
     let browser = world.browser();
     let (visitor, decisions) = page(&browser, 3);
-    // Each of a placement of its own: what is told twice of one counts once anyhow.
+    // Each call uses another placement, because a repeated action on one placement counts once in any case.
     let [address, second, third] = [0, 1, 2].map(|n| text(&decisions[n], "impression_url"));
     let changed = format!("{}{}", &second[..second.len() - 1], if second.ends_with('A') { "B" } else { "A" });
     let foreign = world.edge.replace("localhost", "strict.localhost");
@@ -209,7 +212,7 @@ fn forged(world: &World) {
     }
     let click = browser.send("GET", "/v1/c/https://evil.example/", &[], b"");
     assert_eq!((click.status, click.header("location")), (404, None));
-    // Behind them one that counts, and its click: when that is counted, all before it would be.
+    // The last impression and its click are valid: facts are counted in order, so nothing before them was counted.
     browser.send("GET", &address, &[], b"");
     browser.send("GET", &text(&decisions[0], "click_url"), &[], b"");
     counted(world, &visitor, &json!({ "actions": ["click"] }), 1);
@@ -277,32 +280,34 @@ fn explained(world: &World) {
         ];
         world.causeway(&arguments, live)
     };
-    let (live, told) = eventually("the origin has the impression, and so has the edge", || {
+    let (live, offline) = eventually("the origin has the impression, and so has the edge", || {
         let live = page();
-        let told = explain(&live);
-        (told["answer"]["trace"]["placements"][0]["candidates"][0]["cap"]["counted"] == 1).then_some((live, told))
+        let offline = explain(&live);
+        (offline["answer"]["trace"]["placements"][0]["candidates"][0]["cap"]["counted"] == 1).then_some((live, offline))
     });
-    assert_eq!(of(&told["answer"]), json!({ "once": "capped", "plain": "won", "large": "size" }));
-    assert_eq!((of(&live), &told["differences"]), (of(&told["answer"]), &json!([])));
-    // An answer from before the impression differs, and is told how.
+    assert_eq!(of(&offline["answer"]), json!({ "once": "capped", "plain": "won", "large": "size" }));
+    assert_eq!((of(&live), &offline["differences"]), (of(&offline["answer"]), &json!([])));
+    // The answer from before the impression differs, and the command names the difference.
     let before = json!({ "placement": "top", "ad": "once", "live": "won", "offline": "capped" });
-    let told = explain(&first)["differences"].clone();
-    assert!(told.as_array().unwrap().contains(&before), "{told}");
+    let differences = explain(&first)["differences"].clone();
+    assert!(differences.as_array().unwrap().contains(&before), "{differences}");
 }
 
 fn sample(world: &World) {
     let browser = world.browser();
     let hour = u64::try_from(std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_millis()).unwrap() / 3_600_000;
     let (visitor, _) = page(&browser, 1);
-    let told = browser.events(&json!([
+    let answer = browser.events(&json!([
         { "type": "attributes", "set": { "shoe_size": 42 } },
         { "type": "segments", "set": [{ "segment": 8457, "expires_ms": (hour + 48) * 3_600_000 }] },
     ]));
-    assert_eq!((told.status, told.json()["accepted"].clone()), (202, json!(2)));
+    assert_eq!((answer.status, answer.json()["accepted"].clone()), (202, json!(2)));
     let own = || {
         world.admin("GET", &format!("visitors/{visitor}/attributes?tenant=demo"), &Value::Null).json()["own"].clone()
     };
-    eventually("an attribute is known that a filter may name", || (own() == json!({ "shoe_size": 42 })).then_some(()));
+    eventually("the attribute is known, so that a filter may name it", || {
+        (own() == json!({ "shoe_size": 42 })).then_some(())
+    });
     let targeting = json!({ "attributes.shoe_size": { "$gt": 35 }, "segments": { "$in": [8457] },
         "events.purchase": { "$count": { "$gte": 1 }, "within": { "interval": 7, "unit": "days" } } });
     let group = |id: &str, targeting: &Value| json!({ "id": id, "campaign": id, "targeting": targeting });
@@ -322,5 +327,5 @@ fn sample(world: &World) {
     browser.buy("shoes", 59_000_000);
     eventually("the purchase is in the snapshot", || shown("sample"));
     let other = world.browser();
-    assert_eq!(page(&other, 1).1[0]["ad"]["id"], "plain", "who bought nothing");
+    assert_eq!(page(&other, 1).1[0]["ad"]["id"], "plain", "a visitor without a purchase");
 }

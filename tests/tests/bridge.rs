@@ -1,5 +1,5 @@
-//! One person on two browsers, through the real worker, KV, queues, origin and SQLite.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "tests end at the first thing that is not so")]
+//! One person on two browsers, with the real worker, KV, queues, origin and SQLite.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test ends at its first failure")]
 
 use std::time::Duration;
 
@@ -15,22 +15,22 @@ fn main() {
     run(
         World::start,
         &[
-            ("s1_01_a_new_visitor_gets_a_first_party_cookie_with_a_new_uuid", cookie),
-            ("s1_02_s1_11_the_lookups_table_and_the_sample_flow_step_by_step", sample_flow),
-            ("s1_05_two_kinds_that_name_different_visitors_cost_two_reads", two_kinds),
+            ("a_new_visitor_gets_a_first_party_cookie_with_a_new_uuid", cookie),
+            ("the_sample_flow_has_the_expected_lookup_and_profiles_at_each_step", sample_flow),
+            ("two_kinds_that_name_different_visitors_cost_two_reads", two_kinds),
             ("an_id_without_a_proof_shows_and_erases_nothing_of_another_visitor", claimed_id),
-            ("s1_06_ten_alternations_lose_nothing_and_double_nothing", alternations),
-            ("field_01_two_members_on_one_device_stay_two_people", shared_device),
-            ("field_01_also_when_the_tagging_cookie_was_lost_to_a_parallel_answer", lost_tag),
-            ("field_03_events_in_any_order_and_twice_give_the_same_totals", any_order),
-            ("field_11_a_cookie_whose_snapshot_is_gone_keeps_its_id_and_the_row_comes_back", cookie_outlives),
-            ("field_15_a_message_id_is_counted_once_the_first_time", message_ids),
-            ("field_16_both_cookies_survive_and_only_decide_sets_them", both_cookies),
-            ("field_19_a_member_id_without_its_proof_bridges_nothing", unproven),
-            ("field_22_a_purchase_retried_counts_once_in_store_and_snapshot", purchase_retried),
-            ("field_24_a_flood_of_cookieless_requests_mints_only_so_many", flood),
-            ("field_24_a_flood_of_one_visitor_s_events_is_refused_and_counts_what_was_taken", stream),
-            ("s1_another_tenant_never_meets_this_one", tenants),
+            ("ten_alternations_lose_and_double_no_fact", alternations),
+            ("two_members_on_one_device_stay_two_people", shared_device),
+            ("two_members_stay_two_people_after_a_parallel_answer_overwrote_the_tag", lost_tag),
+            ("events_in_any_order_and_twice_give_the_same_totals", any_order),
+            ("a_cookie_without_a_snapshot_keeps_its_id_and_the_snapshot_returns", cookie_outlives),
+            ("a_message_id_counts_once_with_its_first_event", message_ids),
+            ("only_decide_sets_the_two_long_lived_cookies", both_cookies),
+            ("a_member_id_without_its_proof_bridges_no_visitor", unproven),
+            ("a_purchase_retried_counts_once_in_store_and_snapshot", purchase_retried),
+            ("a_flood_of_cookieless_requests_mints_a_bounded_number", flood),
+            ("a_flood_of_one_visitors_events_is_refused_over_the_limit_and_accepted_events_count", stream),
+            ("a_cookie_means_nothing_to_another_tenant", tenants),
         ],
     )
 }
@@ -39,12 +39,12 @@ fn id(answer: &Value) -> String {
     answer["visitor"].as_str().unwrap_or_else(|| panic!("no visitor in {answer}")).to_owned()
 }
 
-/// (pages, purchases) that an answer's part holds.
+/// Pages and purchases in a part of an answer.
 fn sums(part: &Value) -> (u64, u64) {
     (part["pages"].as_u64().unwrap_or(u64::MAX), part["purchases"].as_u64().unwrap_or(u64::MAX))
 }
 
-/// Waits until the snapshot that the edge reads of this browser's visitor holds this view.
+/// Waits until the snapshot that the edge reads for this browser's visitor holds these sums and devices.
 fn served(browser: &Browser, proof: &str, pages: u64, purchases: u64, devices: u64) {
     eventually(&format!("{pages} pages, {purchases} purchases on {devices} devices are served"), || {
         let me = browser.me(Some(proof));
@@ -52,14 +52,15 @@ fn served(browser: &Browser, proof: &str, pages: u64, purchases: u64, devices: u
     });
 }
 
-/// Waits until a visitor is older than the publish delay, so that its snapshot is read.
+/// Waits until the visitor is older than the publish delay, so that the edge reads its snapshot.
 fn aged(browser: &Browser) {
     eventually("the visitor's own snapshot is read", || (browser.me(None)["kv_reads"] == json!(1)).then_some(()));
 }
 
-/// A new browser's first call, without a read of the KV: now and then one reads where the catalogue is.
+/// The first call of a new browser that needs no KV read; a call that must read the catalogue is repeated with another
+/// browser.
 fn unread(world: &World, body: &Value) -> (Browser, Answer) {
-    eventually("a new browser's call reads nothing: asking for what is not there yet would cache the miss", || {
+    eventually("a new browser's call reads no key, so that no miss is cached", || {
         let browser = world.browser();
         let answer = browser.decide(body);
         (answer.json()["kv_reads"] == 0).then_some((browser, answer))
@@ -75,7 +76,7 @@ fn cookie(world: &World) {
     let identity = answer.set_cookies().into_iter().find(|c| c.starts_with("cw_id=")).unwrap().to_owned();
     assert!(identity.contains("; HttpOnly") && identity.contains("; SameSite=Lax") && identity.contains("; Path=/"));
     assert!(identity.contains("Max-Age=34560000"), "400 days: {identity}");
-    assert!(!identity.contains("Domain"), "the publisher's own host alone: {identity}");
+    assert!(!identity.contains("Domain"), "only the publisher's host: {identity}");
     let again = browser.view();
     assert_eq!((id(&again), again["person"]["new_visitor"].clone()), (visitor.to_string(), json!(false)));
     assert_ne!(id(&world.browser().view()), visitor.to_string());
@@ -84,29 +85,29 @@ fn cookie(world: &World) {
 fn sample_flow(world: &World) {
     let proof = world.proof("demo", "123");
     let (abc, def) = (world.browser(), world.browser());
-    // User visits the site, gets cookie "abc".
+    // The user visits the site and gets the cookie "abc".
     let a = id(&abc.view());
     assert_eq!(sums(&world.settles(&a, 1, 0)["own"]), (1, 0));
     assert_eq!(world.lookup("demo", "123"), Value::Null);
-    // User logs in.
+    // The user logs in.
     assert_eq!(id(&abc.view_as("123", &proof)), a);
     world.settles(&a, 2, 0);
     assert_eq!(world.lookup("demo", "123"), json!(a));
-    // User purchases.
+    // The user makes a purchase.
     abc.buy("order-1", 49_900_000);
     world.settles(&a, 2, 1);
     assert_eq!(world.lookup("demo", "123"), json!(a));
     world.published();
-    // User switches devices, gets cookie "def".
+    // The user changes devices and gets the cookie "def".
     let d = id(&def.view());
     world.settles(&d, 1, 0);
     assert_eq!(world.lookup("demo", "123"), json!(a));
-    // User logs in there. The answer comes at once: it is bridged by what the KV holds, not by the origin.
+    // The user logs in there. The answer is bridged at once, from the KV and without the origin.
     let bridging = def.view_as("123", &proof);
     assert_eq!(id(&bridging), d);
     assert_eq!(bridging["person"], json!({ "devices": 2, "new_visitor": false, "bridged": true }));
     assert_eq!(bridging["kv_reads"], 2);
-    // From the next request on the primary store alone is read.
+    // From the next request on, the edge reads only the visitor's own snapshot.
     let me = def.me(Some(&proof));
     assert_eq!(
         (sums(&me["view"]), me["kv_reads"].clone(), me["person"]["devices"].clone()),
@@ -118,7 +119,7 @@ fn sample_flow(world: &World) {
     assert_eq!(sums(&held["view"]), (4, 1));
     assert_eq!(held["person"]["devices"], 2);
     assert_eq!(held["person"]["master"], json!(a), "the oldest visitor");
-    // The old visitor's profile stays as it was.
+    // The profile of the old visitor has not changed.
     assert_eq!(sums(&world.visitor(&a)["own"]), (2, 1));
     let next = def.view();
     assert_eq!((next["kv_reads"].clone(), next["person"]["bridged"].clone()), (json!(1), json!(true)));
@@ -137,15 +138,16 @@ fn two_kinds(world: &World) {
     let both =
         json!({ "user": { "ids": { "member": "two-kinds", "partner": "p-77" }, "proofs": { "member": proof } } });
     let answer = laptop.decide(&both).json();
-    assert_eq!(answer["kv_reads"], 2, "one batch for all lookups, one for all profiles");
+    assert_eq!(answer["kv_reads"], 2, "one read for all lookups, one for all snapshots");
     assert_eq!(answer["person"], json!({ "devices": 3, "new_visitor": true, "bridged": true }));
-    // The proof gives access to the member's two browsers; the id without a proof ties the third for decisions alone.
+    // The proof gives access to the member's two browsers. The id without a proof adds the third one for decisions
+    // only.
     served(&laptop, &proof, 2, 0, 2);
     let held = world.settles(&id(&answer), 1, 0);
     assert_eq!(held["person"]["devices"], 3);
 }
 
-/// A stranger names a visitor's partner id beside the stranger's own proven member.
+/// A stranger sends the partner id of another visitor together with its own proven member id.
 fn claimed_id(world: &World) {
     let proof = world.proof("demo", "stranger");
     let (victim, stranger) = (world.browser(), world.browser());
@@ -158,7 +160,7 @@ fn claimed_id(world: &World) {
     world.published();
     let claims =
         json!({ "user": { "ids": { "member": "stranger", "partner": "p-stolen" }, "proofs": { "member": proof } } });
-    // The snapshots of both, published, name both; only then is anything to be hidden.
+    // The published snapshots of both visitors must name both before the test can show that data stays hidden.
     eventually("the id links both for decisions", || {
         let answer = stranger.decide(&claims).json();
         (answer["person"]["devices"] == 2).then_some(())
@@ -170,7 +172,7 @@ fn claimed_id(world: &World) {
     let shown = stranger.me(Some(&proof));
     assert_eq!((&shown["view"]["purchases"], &shown["view"]["revenue_micros"]), (&json!(0), &json!(0)), "{shown}");
     assert_eq!((&shown["person"]["devices"], &shown["attributes"]), (&json!(1), &json!({})), "{shown}");
-    // Nor is it shown on a browser that has no snapshot of its own yet.
+    // The data is also hidden on a browser without a snapshot of its own.
     let other = world.browser();
     other.decide(&claims);
     let shown = other.me(Some(&proof));
@@ -179,8 +181,8 @@ fn claimed_id(world: &World) {
     assert_eq!((erased.status, &erased.json()["scope"]), (202, &json!("person")));
     eventually("the stranger is erased", || (world.visitor(&stranger_id)["tombstone"] == true).then_some(()));
     world.published();
-    let kept = world.visitor(&victim_id);
-    assert_eq!((sums(&kept["own"]), &kept["tombstone"]), ((1, 1), &json!(false)), "{kept}");
+    let victim_row = world.visitor(&victim_id);
+    assert_eq!((sums(&victim_row["own"]), &victim_row["tombstone"]), ((1, 1), &json!(false)), "{victim_row}");
     assert_eq!(id(&victim.view()), victim_id);
 }
 
@@ -233,14 +235,14 @@ fn lost_tag(world: &World) {
     let a = id(&device.view());
     let before = device.cookies();
     device.view_as("ann-2", &ann);
-    // A parallel answer, begun before the login, ends after it: its cookies win.
+    // A parallel answer that began before the login arrives after it and overwrites the cookies.
     device.put_back(before);
     world.settles(&a, 2, 0);
     world.published();
     aged(&device);
     let answer = device.view_as("bob-2", &bob);
     let b = id(&answer);
-    assert_ne!(a, b, "the snapshot names ann: a switch too");
+    assert_ne!(a, b, "the snapshot names ann, so the browser switches");
     assert_eq!(answer["person"]["bridged"], false);
     assert_eq!(sums(&device.me(Some(&bob))["view"]), (1, 0));
     assert_eq!(id(&device.view_as("ann-2", &ann)), a);
@@ -265,7 +267,7 @@ fn any_order(world: &World) {
 }
 
 fn cookie_outlives(world: &World) {
-    // This visitor's cookie names a visitor of whom the KV has never heard.
+    // The cookie names a visitor that the KV has never stored.
     let browser = world.browser();
     let visitor = id(&browser.decide(&json!({ "page_view": false })).json());
     let key = kv_keys::snapshot_key(&tenant(), visitor.parse().unwrap());
@@ -276,13 +278,13 @@ fn cookie_outlives(world: &World) {
     assert_eq!(known(&browser.view()), (visitor.clone(), json!(false)));
     world.settles(&visitor, 1, 0);
     let is_snapshot = || row().filter(|stored| matches!(stored, StoredValue::Snapshot(_)));
-    let first = eventually("it has its row", is_snapshot);
-    // The row goes, the cookie stays.
+    let first = eventually("the KV has its snapshot", is_snapshot);
+    // The KV loses the snapshot; the cookie stays.
     world.published();
     world.lose(&key);
     assert_eq!(known(&browser.view()), (visitor.clone(), json!(false)));
     world.settles(&visitor, 2, 0);
-    let again = eventually("it has its row again", is_snapshot);
+    let again = eventually("the KV has its snapshot again", is_snapshot);
     assert_ne!(again, first, "with the second page");
 }
 
@@ -293,10 +295,10 @@ fn message_ids(world: &World) {
     let page = json!({ "type": "page", "id": "another" });
     let answer = browser.events(&json!([buy(100), page, buy(999)])).json();
     assert_eq!(answer["accepted"], 3, "{answer}");
-    // Sent again, on another day's worth of server fields: the receive time differs, the fact does not.
+    // The event is sent again with another receipt time; it is the same fact.
     assert_eq!(browser.events(&json!([buy(555)])).status, 202);
     let held = world.settles(&visitor, 2, 1);
-    assert_eq!(held["own"]["revenue_micros"], 100, "the first of a batch is the one that counts");
+    assert_eq!(held["own"]["revenue_micros"], 100, "the first event of a batch with this id counts");
 }
 
 fn both_cookies(world: &World) {
@@ -304,7 +306,7 @@ fn both_cookies(world: &World) {
     let answer = browser.decide(&json!({}));
     let names: Vec<&str> = answer.set_cookies().iter().filter_map(|c| c.split('=').next()).collect();
     assert_eq!(names, ["cw_id", "cw_recent"]);
-    // Where the running session goes on is in a cookie of its own.
+    // The cookie `cw_session` holds the state of the running session.
     let events = browser.events(&json!([{ "type": "page" }]));
     assert!(events.set_cookies().iter().all(|cookie| cookie.starts_with("cw_session=")), "{:?}", events.set_cookies());
     assert!(browser.events(&json!([{ "type": "track", "name": "signup" }])).set_cookies().is_empty());
@@ -333,14 +335,14 @@ fn unproven(world: &World) {
         let answer = answer.json();
         assert_eq!((&answer["member"], &answer["person"]["bridged"]), (&json!("unproven"), &json!(false)), "{user}");
         assert!(thief.me(None).get("view").is_none());
-        assert!(thief.me(Some(&proof)).get("view").is_none(), "a proof that this visitor never logged in with");
+        assert!(thief.me(Some(&proof)).get("view").is_none(), "a proof with which this visitor never logged in");
         world.settles(&id(&answer), 1, 0);
     }
     assert_eq!(world.lookup("demo", "victim"), json!(v));
     assert_eq!(world.visitor(&v)["person"]["devices"], 1);
 }
 
-/// `alg: none`, RFC 7519 §6.1.
+/// A token with `alg: none` (RFC 7519 §6.1).
 fn unsigned(member: &str) -> String {
     let now = causeway_tests::bare::now() / 1000;
     let encode = |value: Value| causeway_tests::base64url(value.to_string().as_bytes());
@@ -348,7 +350,7 @@ fn unsigned(member: &str) -> String {
     format!("{}.{}.", encode(json!({ "alg": "none" })), encode(claims))
 }
 
-/// A proof that was good until it ended.
+/// A proof that has expired.
 fn expired(world: &World, member: &str) -> String {
     let now = causeway_tests::bare::now() / 1000;
     let claims = json!({ "sub": member, "aud": "demo", "iat": now - 7_200, "exp": now - 3_600 });
@@ -367,7 +369,7 @@ fn purchase_retried(world: &World) {
     served(&browser, &proof, 1, 1, 1);
 }
 
-/// A limit that has not answered after so long lets everybody through.
+/// A limit that has not answered within this time lets the request through.
 const LIMITED_WITHIN: Duration = Duration::from_millis(90);
 
 fn flood(world: &World) {
@@ -377,10 +379,10 @@ fn flood(world: &World) {
     for host in 0..150 {
         let browser = world.browser();
         *browser.headers.borrow_mut() = network.headers.borrow().clone();
-        // Addresses of one network are one client.
+        // All addresses of one network count as one client.
         let address = network.headers.borrow()[0].1.rsplit_once('.').unwrap().0.to_owned() + &format!(".{host}");
         browser.headers.borrow_mut()[0].1 = address;
-        // What a client says of itself buys it nothing.
+        // A header that the client sets itself changes nothing.
         browser.send_header("x-forwarded-for", &format!("198.51.100.{host}"));
         let answer = browser.decide(&json!({}));
         slow += u64::from(answer.took >= LIMITED_WITHIN);
@@ -412,14 +414,14 @@ fn stream(world: &World) {
             202 => taken += 1,
             429 => {
                 refused += 1;
-                let said = (answer.json()["error"]["code"].clone(), answer.header("retry-after").is_some());
-                assert_eq!(said, (json!("rate_limited"), true));
+                let refusal = (answer.json()["error"]["code"].clone(), answer.header("retry-after").is_some());
+                assert_eq!(refusal, (json!("rate_limited"), true));
             }
             status => panic!("{status}"),
         }
     }
     assert!((100..=100 + slow).contains(&taken), "{taken} taken, {refused} refused; the limit is 100 a minute");
-    assert_eq!(other.events(&json!([{ "type": "page" }])).status, 202, "another visitor's limit is its own");
+    assert_eq!(other.events(&json!([{ "type": "page" }])).status, 202, "each visitor has a separate limit");
     world.settles(&visitor, 1 + taken, 0);
 }
 
@@ -434,7 +436,7 @@ fn tenants(world: &World) {
         answer.json()
     };
     assert_eq!(with_its_cookie(json!({}))["visitor"], Value::Null);
-    // Silence refuses there, whoever it is: with consent it is still somebody else.
+    // This tenant treats a missing signal as a refusal; with consent, the browser gets another visitor.
     let consents = with_its_cookie(json!({ "tcf": CONSENTS }));
     assert_ne!(id(&consents), visitor);
     assert_eq!(consents["person"], json!({ "devices": 1, "new_visitor": true, "bridged": false }));

@@ -1,5 +1,5 @@
-//! The project's own commands as somebody at a terminal meets them.
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "tests end at the first thing that is not so")]
+//! The project's commands as a user at a terminal sees them.
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test ends at its first failure")]
 
 use std::fs::File;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -11,7 +11,7 @@ use causeway_tests::world::{self, World};
 use causeway_tests::{Process, eventually, within};
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process};
 
-/// `cargo xtask dev` on these ports, 0 for a free one, and a folder of its own.
+/// `cargo xtask dev` on these ports (0 means a free port) in a separate folder.
 fn dev(data: &Path, [edge, origin]: [u16; 2]) -> Command {
     let xtask = std::env::var("CAUSEWAY_XTASK").expect("run these tests through `cargo xtask test e2e`");
     let mut command = Command::new(xtask);
@@ -20,7 +20,7 @@ fn dev(data: &Path, [edge, origin]: [u16; 2]) -> Command {
     command
 }
 
-/// The one line that a command fails with.
+/// The single line with which a command fails.
 fn only_line(Output { status, stdout, stderr }: Output) -> String {
     assert_eq!((status.code(), stdout.len()), (Some(1), 0));
     let line = String::from_utf8(stderr).unwrap();
@@ -45,7 +45,7 @@ fn a_missing_compiler_is_one_line_before_anything_is_built() {
     let cargo = env!("CARGO");
     for (name, compiler) in [("PATH", "cc"), ("CC", "/nowhere/clang")] {
         let mut command = dev(&folder.path().join("data"), [0, 0]);
-        // As where nothing was built beforehand; cargo alone is found.
+        // As if nothing was built before; only cargo is found.
         command.env_remove("CAUSEWAY_EDGE_BUILD").env_remove("CC").env("CARGO", cargo);
         command.env(name, if name == "CC" { compiler } else { "" });
         let line = only_line(command.output().unwrap());
@@ -60,32 +60,33 @@ fn ctrl_c_stops_both_and_leaves_nothing_running() {
     let mut command = dev(&folder.path().join("data"), [0, 0]);
     command.arg("--ready-file").arg(&ready);
     command.stdout(File::create(&stdout).unwrap()).stderr(File::create(&stderr).unwrap());
-    // A terminal sends its signal to all of the group in front.
+    // A terminal sends its signal to the whole foreground process group.
     std::os::unix::process::CommandExt::process_group(&mut command, 0);
     let child = command.spawn().unwrap();
     let group = Pid::from_child(&child);
     let mut running = Process::new(child, Signal::INT);
-    let told = world::told(&mut running, &ready);
-    let [edge, origin] = ["edge_url", "origin_url"].map(|name| told[name].as_str().unwrap().to_owned());
-    let pids = ["edge", "origin"].map(|name| Pid::from_raw(told["pids"][name].as_i64().unwrap().try_into().unwrap()));
+    let ready_file = world::read_ready_file(&mut running, &ready);
+    let [edge, origin] = ["edge_url", "origin_url"].map(|name| ready_file[name].as_str().unwrap().to_owned());
+    let pids =
+        ["edge", "origin"].map(|name| Pid::from_raw(ready_file["pids"][name].as_i64().unwrap().try_into().unwrap()));
     let lives = |pid: Option<Pid>| test_kill_process(pid.unwrap()).is_ok();
     let answers = |url: &str| TcpStream::connect(url.trim_start_matches("http://")).is_ok();
     assert!(pids.into_iter().all(lives) && answers(&edge) && answers(&origin));
 
     kill_process_group(group, Signal::INT).unwrap();
     let status = within(Duration::from_secs(60), "it ends", || running.ended());
-    let [printed, said] = [stdout, stderr].map(|file| std::fs::read_to_string(file).unwrap());
-    assert_eq!((status.code(), said.lines().last()), (Some(0), Some("stopped")), "{said}");
+    let [printed, errors] = [stdout, stderr].map(|file| std::fs::read_to_string(file).unwrap());
+    assert_eq!((status.code(), errors.lines().last()), (Some(0), Some("stopped")), "{errors}");
     assert!(!pids.into_iter().any(lives) && !answers(&edge) && !answers(&origin) && !ready.exists());
-    // What it printed is what the ready file said.
+    // It printed the contents of the ready file.
     for name in ["origin_url", "admin_token", "explain_key"] {
-        assert!(printed.contains(told[name].as_str().unwrap()), "{name}: {printed}");
+        assert!(printed.contains(ready_file[name].as_str().unwrap()), "{name}: {printed}");
     }
     assert!(printed.contains(&format!("{}/demo", edge.replace("127.0.0.1", "localhost"))), "{printed}");
 }
 
 #[test]
-fn a_second_run_installs_and_builds_nothing_anew() {
+fn a_second_run_installs_and_builds_nothing_again() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let made = || {
         let binary = std::env::var("CAUSEWAY_ORIGIN_BIN").unwrap();
@@ -101,14 +102,14 @@ fn a_second_run_installs_and_builds_nothing_anew() {
     assert_eq!(made(), before);
 }
 
-/// The fenced blocks of a document in this language.
+/// The fenced blocks of a document in one language.
 fn blocks(document: &str, language: &str) -> Vec<String> {
     let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(document)).unwrap();
     let fence = format!("```{language}\n");
     text.split(&fence).skip(1).map(|rest| rest.split("```").next().unwrap().to_owned()).collect()
 }
 
-/// A file that is removed with its holder.
+/// A file that is removed when its holder is dropped.
 struct OwnFile(std::path::PathBuf);
 
 impl Drop for OwnFile {
@@ -118,7 +119,7 @@ impl Drop for OwnFile {
 }
 
 #[test]
-fn the_deployment_guide_s_files_are_accepted_as_they_stand() {
+fn the_files_of_the_deployment_guide_are_accepted_unchanged() {
     let folder = tempfile::tempdir().unwrap();
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let all = blocks("docs/DEPLOY.md", "toml");
@@ -137,7 +138,7 @@ fn the_deployment_guide_s_files_are_accepted_as_they_stand() {
     causeway(&["config", "check"]);
     let secrets = folder.path().join("edge.json");
     std::fs::write(&secrets, causeway(&["config", "edge"])).unwrap();
-    // Beside wrangler.toml, as the guide says, with its routes at the end.
+    // Next to wrangler.toml, with the routes at the end, as in the guide.
     let worker = std::fs::read_to_string(root.join("wrangler.toml")).unwrap() + "\n" + block("[[routes]]");
     let production = OwnFile(root.join(format!("wrangler.production-{}.toml", std::process::id())));
     std::fs::write(&production.0, worker).unwrap();
@@ -153,17 +154,17 @@ fn the_deployment_guide_s_files_are_accepted_as_they_stand() {
         .current_dir(&root)
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-    assert!(output.status.success(), "{said}");
-    // A key that lands in the table before it is reported as an unexpected field.
-    assert!(!said.contains("Unexpected fields"), "{said}");
+    let output_text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert!(output.status.success(), "{output_text}");
+    // Wrangler reports a key that ended up in the previous table as an unexpected field.
+    assert!(!output_text.contains("Unexpected fields"), "{output_text}");
     for binding in ["env.PROFILES", "env.FACTS", "env.STRICT_CAPS", "env.OFFERS", "env.MINT_LIMIT"] {
-        assert!(said.contains(binding), "{binding}: {said}");
+        assert!(output_text.contains(binding), "{binding}: {output_text}");
     }
 }
 
 #[test]
-fn every_command_of_the_readme_does_what_it_is_there_for() {
+fn every_command_of_the_readme_works() {
     let world = World::start();
     let (browser, folder) = (world.browser(), format!("{}/", world.data.display()));
     std::fs::write(world.data.join("ads.toml"), blocks("docs/TAG.md", "toml").remove(0)).unwrap();
@@ -186,11 +187,11 @@ fn every_command_of_the_readme_does_what_it_is_there_for() {
                 .args(arguments.split(' '))
                 .output()
                 .unwrap();
-            let said = String::from_utf8_lossy(&output.stderr);
-            assert!(output.status.success() && !output.stdout.is_empty(), "{command}: {said}");
+            let errors = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success() && !output.stdout.is_empty(), "{command}: {errors}");
             ran.push("causeway");
         } else {
-            // This runs in the one, and the other is what the rest of this crate is started by.
+            // The test runs inside the one command, and the other one started this crate.
             assert!(matches!(command, "cargo xtask dev" | "cargo xtask test"), "{command}");
         }
     }

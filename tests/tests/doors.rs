@@ -1,5 +1,5 @@
-//! What the doors let in: consent, bad input, hostile callers. Seen from outside, in the store and in the log.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "tests end at the first thing that is not so")]
+//! Consent, bad input and hostile callers: the effect on answers, on the store and on the log.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test ends at its first failure")]
 
 use std::io::{Read as _, Write as _};
 
@@ -17,20 +17,20 @@ fn main() {
     run(
         World::start,
         &[
-            ("field_12_no_permission_leaves_no_trace_on_any_route", no_trace),
-            ("field_12_a_visitor_who_withdraws_is_cut_from_every_view", withdraws),
-            ("field_12_an_erased_visitor_is_gone_and_a_copy_of_its_cookie_is_nobodys", erased),
-            ("invariant_12_with_the_members_proof_the_whole_person_goes", erased_person),
-            ("field_11_what_the_kv_lost_is_read_back_and_mended", loses_values),
-            ("field_21_a_consent_string_that_refuses_is_a_no_though_present", refusing_strings),
-            ("field_17_no_input_breaks_the_worker", bad_bodies),
-            ("field_17_headers_of_any_bytes_are_answered", bad_headers),
-            ("bad_events_are_named_and_sink_no_neighbour", bad_events),
-            ("cookies_that_are_not_ours_are_not_taken", bad_cookies),
+            ("no_permission_leaves_no_trace_on_any_route", no_trace),
+            ("a_visitor_that_withdraws_is_cut_from_every_view", withdraws),
+            ("an_erased_visitor_has_no_data_and_a_copy_of_its_cookie_is_not_recognised", erased),
+            ("the_members_proof_erases_the_whole_person", erased_person),
+            ("lost_and_damaged_kv_values_are_read_back_and_mended", loses_values),
+            ("a_present_consent_string_that_refuses_is_a_refusal", refusing_strings),
+            ("no_input_breaks_the_worker", bad_bodies),
+            ("headers_of_any_bytes_are_answered", bad_headers),
+            ("bad_events_are_reported_and_affect_no_other_event", bad_events),
+            ("foreign_and_forged_cookies_are_not_accepted", bad_cookies),
             ("only_configured_origins_may_call_with_credentials", cors),
-            ("the_admin_side_is_closed_without_a_token", admin_doors),
-            ("the_sync_door_is_closed_without_a_signature", sync_door),
-            ("invariant_11_no_raw_id_reaches_the_store_or_a_log", no_raw_ids),
+            ("the_admin_api_is_closed_without_a_token", closed_admin_api),
+            ("the_sync_route_is_closed_without_a_signature", closed_sync_route),
+            ("no_raw_id_reaches_the_store_or_a_log", no_raw_ids),
         ],
     )
 }
@@ -41,27 +41,27 @@ fn visitor_of(answer: &Value) -> String {
     answer["visitor"].as_str().unwrap_or_else(|| panic!("no visitor in {answer}")).to_owned()
 }
 
-/// No visitor in the answer, no cookie set.
-fn is_nobody(browser: &Browser, method: &str, path: &str, body: &Value) {
+/// Checks that an answer has no visitor and sets no cookie.
+fn assert_anonymous(browser: &Browser, method: &str, path: &str, body: &Value) {
     let text = if body.is_null() { String::new() } else { body.to_string() };
     let answer = browser.send(method, path, &[("content-type", "application/json")], text.as_bytes());
     assert!(answer.status < 300, "{path}: {}", answer.status);
     assert_eq!(answer.set_cookies(), Vec::<&str>::new(), "{path}");
-    let told = answer.json();
-    assert_eq!(told.get("visitor").unwrap_or(&Value::Null), &Value::Null, "{path}: {told}");
-    assert_eq!(told.get("accepted").unwrap_or(&json!(0)), &json!(0), "{path}: {told}");
-    // Where the catalogue is may be read, which is nobody's; `kv_faults` sees that nothing else is.
-    assert!(told.get("kv_reads").is_none_or(|reads| reads.as_u64() <= Some(1)), "{path}: {told}");
+    let reply = answer.json();
+    assert_eq!(reply.get("visitor").unwrap_or(&Value::Null), &Value::Null, "{path}: {reply}");
+    assert_eq!(reply.get("accepted").unwrap_or(&json!(0)), &json!(0), "{path}: {reply}");
+    // The catalogue may be read, which is the same for all visitors; `kv_faults` checks that no other key is read.
+    assert!(reply.get("kv_reads").is_none_or(|reads| reads.as_u64() <= Some(1)), "{path}: {reply}");
 }
 
-/// One that refuses on every route, and with the addresses of an ad that another browser was shown.
+/// Calls every route with a browser that refuses, and the addresses of an ad that another browser was shown.
 fn every_route(world: &World, browser: &Browser, tenant: &str, member: &str, shown: Option<&Value>) {
     let proof = world.proof(tenant, member);
     let user = json!({ "ids": { "member": member }, "proofs": { "member": proof } });
-    is_nobody(browser, "POST", "/v1/decide", &json!({ "placements": [{ "id": "top" }], "user": user }));
+    assert_anonymous(browser, "POST", "/v1/decide", &json!({ "placements": [{ "id": "top" }], "user": user }));
     let action = json!({ "type": "action", "action": "hide", "insertion": shown.map(|shown| &shown["insertion"]) });
-    is_nobody(browser, "POST", "/v1/events", &json!([{ "type": "page", "id": "trace-page" }, action]));
-    is_nobody(browser, "GET", "/v1/me", &Value::Null);
+    assert_anonymous(browser, "POST", "/v1/events", &json!([{ "type": "page", "id": "trace-page" }, action]));
+    assert_anonymous(browser, "GET", "/v1/me", &Value::Null);
     let erased = browser.send("DELETE", "/v1/me", &[("x-causeway-proof", &proof)], b"");
     assert_eq!((erased.status, erased.json()["error"]["code"].clone()), (404, json!("no_visitor")));
     assert_eq!(erased.set_cookies(), Vec::<&str>::new());
@@ -73,7 +73,7 @@ fn every_route(world: &World, browser: &Browser, tenant: &str, member: &str, sho
 }
 
 fn no_trace(world: &World) {
-    // The second consents to no purpose, and can be read; so can the last two, which opt out.
+    // The second string is valid and consents to no purpose; the last two are valid opt-outs.
     let cookies: [&[(&str, &str)]; 6] = [
         &[("euconsent-v2", "garbage")],
         &[("euconsent-v2", CONSENTS_TO_NOTHING)],
@@ -89,7 +89,7 @@ fn no_trace(world: &World) {
     let gpc = world.browser();
     gpc.send_header("sec-gpc", "1");
     every_route(world, &gpc, "demo", "traceless-gpc", Some(&placed["decisions"][cookies.len()]));
-    // Silence is refusal there, with the addresses of an ad that was shown to who consents.
+    // This tenant treats a missing signal as a refusal; the addresses are those of an ad for a visitor with consent.
     let consenting = json!({ "consent": { "tcf": CONSENTS }, "placements": [{ "id": "top" }] });
     let placed_there = world.browser_at("strict.localhost").decide(&consenting).json();
     assert!(placed_there["visitor"].is_string(), "{placed_there}");
@@ -100,7 +100,7 @@ fn no_trace(world: &World) {
         refusal.iter().for_each(|(name, value)| browser.set_cookie(name, value));
         every_route(world, &browser, "demo", &format!("traceless-{n}"), Some(&placed["decisions"][n]));
     }
-    // What comes behind them and is permitted is found, at either tenant; so would they be.
+    // A later, permitted call is found at both tenants; the earlier calls would be found too.
     watcher.view_as("traced", &world.proof("demo", "traced"));
     let user = json!({ "ids": { "member": "traced" }, "proofs": { "member": world.proof("strict", "traced") } });
     let consent = json!({ "tcf": CONSENTS });
@@ -113,8 +113,8 @@ fn no_trace(world: &World) {
     let members = (0..cookies.len()).map(|n| n.to_string()).chain(["gpc".to_owned()]);
     members.for_each(|of| assert_eq!(world.lookup("demo", &format!("traceless-{of}")), Value::Null, "{of}"));
     assert_eq!(world.lookup("strict", "traceless-policy"), Value::Null);
-    let ask = json!({ "visitor": visitor, "actions": ["impression", "click", "hide"], "last": { "interval": 2, "unit": "days" }, "level": "ad", "ids": [0] });
-    assert_eq!(world.admin("POST", "counts?tenant=demo", &ask).json()["counts"], json!({ "0": 0 }));
+    let query = json!({ "visitor": visitor, "actions": ["impression", "click", "hide"], "last": { "interval": 2, "unit": "days" }, "level": "ad", "ids": [0] });
+    assert_eq!(world.admin("POST", "counts?tenant=demo", &query).json()["counts"], json!({ "0": 0 }));
     let log = world.edge_log() + &world.origin_log();
     assert!(!log.contains("traceless") && !log.contains("trace-page"));
 }
@@ -136,40 +136,40 @@ fn withdraws(world: &World) {
     assert_eq!(answer.json()["consent"], "none");
     assert!(answer.set_cookies().iter().all(|c| c.contains("Max-Age=0")), "{:?}", answer.set_cookies());
     assert_eq!((leaves.cookie("cw_id"), leaves.cookie("cw_recent")), (None, None));
-    eventually("the one who left is cut from the other's view", || {
+    eventually("the withdrawn visitor is cut from the other's view", || {
         (view(&stays) == (json!(1), json!(0), json!(1))).then_some(())
     });
     let held = world.visitor(&s);
     assert_eq!((held["person"]["devices"].clone(), held["view"]["purchases"].clone()), (json!(1), json!(0)));
-    assert_eq!(world.lookup("demo", "leaver"), json!(s), "the lookup names who is left");
+    assert_eq!(world.lookup("demo", "leaver"), json!(s), "the lookup names the remaining visitor");
 }
 
-/// Asks to be erased and waits until it is done; gives the scope.
+/// Requests an erasure and waits until it is done; returns its scope.
 fn erase(world: &World, browser: &Browser, extra: &[(&str, &str)]) -> Value {
     let answer = browser.send("DELETE", "/v1/me", extra, b"");
-    let told = answer.json();
-    assert_eq!(answer.status, 202, "{told}");
+    let reply = answer.json();
+    assert_eq!(answer.status, 202, "{reply}");
     let cookies = answer.set_cookies();
     let expired = |name: &str| cookies.iter().any(|c| c.starts_with(name) && c.contains("Max-Age=0;"));
     assert!(cookies.len() == 3 && ["cw_id=;", "cw_recent=;", "cw_session=;"].into_iter().all(expired), "{cookies:?}");
     assert!(browser.cookies().is_empty());
-    let path = format!("erase/{}?tenant=demo", told["receipt"].as_str().unwrap());
+    let path = format!("erase/{}?tenant=demo", reply["receipt"].as_str().unwrap());
     let done = eventually("the erasure is done", || {
         Some(world.admin("GET", &path, &Value::Null).json()).filter(|progress| progress["done_ms"].is_u64())
     });
     assert_eq!(done["keys"]["all"], done["keys"]["written"], "{done}");
-    told["scope"].clone()
+    reply["scope"].clone()
 }
 
-fn is_buried(world: &World, visitor: &str) {
+fn assert_erased(world: &World, visitor: &str) {
     let id: VisitorId = visitor.parse().unwrap();
     let key = kv_keys::snapshot_key(&tenant(), id);
     let value = world.kv(&key).unwrap();
     assert_eq!(wire::kv::decode_stored(&key, id, &value).unwrap(), StoredValue::Tombstone);
-    assert_eq!(world.visitor(visitor)["own"].get("pages").unwrap_or(&json!(0)), &json!(0), "the origin holds nothing");
+    assert_eq!(world.visitor(visitor)["own"].get("pages").unwrap_or(&json!(0)), &json!(0), "the origin has no data");
 }
 
-/// One key is lost and one damaged behind everybody's back; a run of `verify` sees both through the edge.
+/// The KV loses one value and damages another; a run of `verify` finds both through the edge.
 fn loses_values(world: &World) {
     let visitors = [(); 2].map(|()| visitor_of(&world.browser().view()));
     visitors.iter().for_each(|visitor| drop(world.settles(visitor, 1, 0)));
@@ -182,14 +182,15 @@ fn loses_values(world: &World) {
     let count = |name: &str| report[name].as_u64().unwrap();
     assert!(count("missing") >= 1 && count("differs") >= 1 && count("right") >= 1, "{report}");
     for (key, right) in keys.iter().zip(right) {
-        // Under a version of its own.
+        // The repaired value has a version of its own.
         let mended = |value: &Vec<u8>| value.starts_with(b"s1") && value.len() >= right.len() - 8;
-        eventually("the value is there again", || world.kv(key).filter(mended));
+        eventually("the value is in the KV again", || world.kv(key).filter(mended));
     }
 }
 
-/// Another visitor for a browser whose cookie is an erased one's: it goes first, the next request mints.
-fn born_anew(browser: &Browser, erased: &str) -> String {
+/// Returns the new visitor of a browser with an erased visitor's cookie: the first request expires it, the next one
+/// mints.
+fn next_visitor(browser: &Browser, erased: &str) -> String {
     eventually("the browser has a new visitor", || {
         browser.view()["visitor"].as_str().filter(|visitor| *visitor != erased).map(str::to_owned)
     })
@@ -206,12 +207,12 @@ fn erased(world: &World) {
     let asked = world.admin("POST", "erase?tenant=demo", &json!({ "visitor": visitor }));
     assert_eq!(asked.status, 403, "an operator may not erase");
     assert_eq!(erase(world, &browser, &[]), "visitor");
-    is_buried(world, &visitor);
-    let anew = born_anew(&copy, &visitor);
-    world.settles(&anew, 1, 0);
-    is_buried(world, &visitor);
-    let nobody = world.browser().send("DELETE", "/v1/me", &[], b"");
-    assert_eq!((nobody.status, nobody.json()["error"]["code"].clone()), (404, json!("no_visitor")));
+    assert_erased(world, &visitor);
+    let minted = next_visitor(&copy, &visitor);
+    world.settles(&minted, 1, 0);
+    assert_erased(world, &visitor);
+    let without_cookie = world.browser().send("DELETE", "/v1/me", &[], b"");
+    assert_eq!((without_cookie.status, without_cookie.json()["error"]["code"].clone()), (404, json!("no_visitor")));
 }
 
 fn erased_person(world: &World) {
@@ -224,18 +225,18 @@ fn erased_person(world: &World) {
     world.settles(&l, 1, 1);
     world.published();
     assert_eq!(erase(world, &phone, &[("x-causeway-proof", &proof)]), "person");
-    is_buried(world, &p);
-    is_buried(world, &l);
+    assert_erased(world, &p);
+    assert_erased(world, &l);
     assert_eq!(world.lookup("demo", "eraser"), Value::Null);
-    born_anew(&laptop, &l);
-    // The member may come back, as somebody of whom nothing is known.
+    next_visitor(&laptop, &l);
+    // The member may return as a new visitor without any data.
     let back = phone.view_as("eraser", &proof);
     assert_eq!(back["person"], json!({ "devices": 1, "new_visitor": true, "bridged": false }));
     assert_eq!(world.settles(&visitor_of(&back), 1, 0)["person"]["devices"], 1);
 }
 
 fn refusing_strings(world: &World) {
-    // TCF v2 strings with no purpose consented; a GPP string whose US section opts out of sale.
+    // TCF v2 strings without consent to any purpose, and a GPP string whose US section opts out of sale.
     let refusals = [
         json!({ "tcf": CONSENTS_TO_NOTHING }),
         json!({ "tcf": "" }),
@@ -248,9 +249,9 @@ fn refusing_strings(world: &World) {
     ];
     for consent in refusals {
         let answer = world.browser().decide(&json!({ "consent": consent }));
-        let told = answer.json();
+        let reply = answer.json();
         assert_eq!(
-            (answer.status, told["consent"].clone(), told["visitor"].clone()),
+            (answer.status, reply["consent"].clone(), reply["visitor"].clone()),
             (200, json!("none"), Value::Null),
             "{consent}"
         );
@@ -279,14 +280,14 @@ fn bad_bodies(world: &World) {
         assert_eq!(answer.status, status, "{shown}: {}", answer.json());
         assert!(answer.json()["error"]["message"].is_string(), "{shown}");
     }
-    // A placement that cannot be used costs only itself.
+    // An invalid placement is refused alone.
     for bad in
         [json!({ "id": "top", "floor_micros": -1 }), json!({ "id": "top", "sizes": [[728]] }), json!({ "id": "" })]
     {
         let answer = world.browser().decide(&json!({ "placements": [bad, { "id": "good" }] }));
-        let told = answer.json();
-        assert_eq!((answer.status, &told["decisions"][0]["placement"]), (200, &json!("good")), "{told}");
-        assert!(told["rejected"][0]["field"].as_str().unwrap().starts_with("placements[0]"), "{told}");
+        let reply = answer.json();
+        assert_eq!((answer.status, &reply["decisions"][0]["placement"]), (200, &json!("good")), "{reply}");
+        assert!(reply["rejected"][0]["field"].as_str().unwrap().starts_with("placements[0]"), "{reply}");
     }
     let events = vec![json!({ "type": "page" }); limits::EVENTS + 1];
     for (body, status, code) in [
@@ -310,7 +311,7 @@ fn bad_bodies(world: &World) {
     assert_eq!(health["module_restarts"], 0, "{health}");
 }
 
-/// Bytes that are no text, in each header that is read: its value alone is not known, and nothing else of the call.
+/// A header with bytes that are not text counts as absent; the rest of the call is read.
 fn bad_headers(world: &World) {
     let address = world.edge.trim_start_matches("http://").replace("localhost", "127.0.0.1");
     let send = |method: &str, path: &str, name: &str, value: &[u8]| {
@@ -321,8 +322,8 @@ fn bad_headers(world: &World) {
         stream.write_all(&[head.as_bytes(), value, b"\xff\xfe\x80\xc3(; \xf0\x9f\r\n\r\n{}"].concat()).unwrap();
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer).unwrap();
-        let told = String::from_utf8_lossy(&answer).into_owned();
-        let (head, body) = told.split_once("\r\n\r\n").unwrap();
+        let reply = String::from_utf8_lossy(&answer).into_owned();
+        let (head, body) = reply.split_once("\r\n\r\n").unwrap();
         let status: u16 = head.split(' ').nth(1).unwrap().parse().unwrap();
         (status, serde_json::from_str::<Value>(body).unwrap_or_default())
     };
@@ -341,14 +342,18 @@ fn bad_headers(world: &World) {
         ("x-causeway-proof", "", 200, "full"),
         ("cf-connecting-ip", "", 200, "full"),
     ] {
-        let (told, body) = send("POST", "/v1/decide", name, value.as_bytes());
-        assert_eq!((told, body["consent"].as_str().unwrap_or_default()), (status, consent), "{name}: {value}: {body}");
+        let (actual, body) = send("POST", "/v1/decide", name, value.as_bytes());
+        assert_eq!(
+            (actual, body["consent"].as_str().unwrap_or_default()),
+            (status, consent),
+            "{name}: {value}: {body}"
+        );
         assert_eq!(body["visitor"].is_string(), consent == "full", "{name}: {value}: {body}");
         for (method, path) in
             [("GET", "/v1/me"), ("POST", "/v1/events"), ("DELETE", "/v1/me"), ("GET", "/v1/i/x"), ("GET", "/v1/c/x")]
         {
-            let (told, body) = send(method, path, name, value.as_bytes());
-            assert!(told < 500 && body["reason"] != "internal", "{method} {path} {name}: {told} {body}");
+            let (actual, body) = send(method, path, name, value.as_bytes());
+            assert!(actual < 500 && body["reason"] != "internal", "{method} {path} {name}: {actual} {body}");
         }
     }
     let long = world.browser();
@@ -380,11 +385,11 @@ fn bad_events(world: &World) {
         purchase(json!("good-2"), json!(now - 1_000), json!(2)),
     ]);
     let answer = browser.events(&events);
-    let told = answer.json();
-    assert_eq!((answer.status, told["accepted"].clone()), (202, json!(4)), "{told}");
-    let adjusted: Vec<&Value> = told["adjusted"].as_array().unwrap().iter().map(|one| &one["index"]).collect();
-    assert_eq!(adjusted, [2, 3], "they count at their receipt");
-    let refused: Vec<(u64, String)> = told["rejected"]
+    let reply = answer.json();
+    assert_eq!((answer.status, reply["accepted"].clone()), (202, json!(4)), "{reply}");
+    let adjusted: Vec<&Value> = reply["adjusted"].as_array().unwrap().iter().map(|one| &one["index"]).collect();
+    assert_eq!(adjusted, [2, 3], "they count at their receipt time");
+    let refused: Vec<(u64, String)> = reply["rejected"]
         .as_array()
         .unwrap()
         .iter()
@@ -431,17 +436,18 @@ fn bad_cookies(world: &World) {
     ] {
         let browser = world.browser();
         browser.set_cookie("cw_id", value);
-        let told = browser.view();
-        assert_ne!(visitor_of(&told), real, "{value}");
-        assert_eq!(told["person"]["new_visitor"], true, "{value}");
+        let reply = browser.view();
+        assert_ne!(visitor_of(&reply), real, "{value}");
+        assert_eq!(reply["person"]["new_visitor"], true, "{value}");
     }
     other.set_cookie("cw_id", &good);
     assert_eq!(other.send("GET", "/v1/me", &[], b"").json()["visitor"], Value::Null, "another tenant's");
-    // Silence refuses there: that it is nobody's shows only where the visitor consents.
+    // This tenant treats a missing signal as a refusal, so only a call with consent shows that the cookie is not
+    // accepted.
     other.set_cookie("cw_id", &good);
-    let told = other.decide(&json!({ "consent": { "tcf": CONSENTS } })).json();
-    assert_ne!(visitor_of(&told), real, "another tenant's");
-    assert_eq!(told["person"]["new_visitor"], true, "another tenant's");
+    let reply = other.decide(&json!({ "consent": { "tcf": CONSENTS } })).json();
+    assert_ne!(visitor_of(&reply), real, "another tenant's");
+    assert_eq!(reply["person"]["new_visitor"], true, "another tenant's");
 }
 
 fn cors(world: &World) {
@@ -464,7 +470,7 @@ fn cors(world: &World) {
     assert_eq!(world.browser().send("GET", "/nothing", &[], b"").status, 404);
 }
 
-fn admin_doors(world: &World) {
+fn closed_admin_api(world: &World) {
     let document = world.admin("GET", "openapi.json", &Value::Null).json();
     let admin = document["paths"].as_object().unwrap().iter().filter(|(path, _)| path.starts_with("/admin/"));
     let every: Vec<(String, String)> = admin
@@ -477,17 +483,17 @@ fn admin_doors(world: &World) {
         for (method, path) in &every {
             let path = path.replace(['{', '}'], "");
             let answer = call(method, &format!("{}{path}", world.origin), &headers, b"");
-            let told = (answer.status, answer.json()["error"]["code"].clone());
-            assert_eq!(told, (401, json!("unauthorized")), "{method} {path} with {authorization:?}");
+            let actual = (answer.status, answer.json()["error"]["code"].clone());
+            assert_eq!(actual, (401, json!("unauthorized")), "{method} {path} with {authorization:?}");
         }
     }
     let unknown = world.admin("GET", "visitors/not-a-uuid?tenant=demo", &Value::Null);
     assert_eq!(unknown.status, 400, "{:?}", unknown.json());
-    let nobody = world.admin("GET", "visitors/01920000-0000-7000-8000-000000000000?tenant=demo", &Value::Null);
-    assert_eq!(nobody.status, 404);
+    let absent = world.admin("GET", "visitors/01920000-0000-7000-8000-000000000000?tenant=demo", &Value::Null);
+    assert_eq!(absent.status, 404);
 }
 
-fn sync_door(world: &World) {
+fn closed_sync_route(world: &World) {
     let url = format!("{}/v1/sync", world.origin);
     let header = |name: &str, value: &str| (name.to_owned(), value.to_owned());
     let now = causeway_tests::bare::now().to_string();
@@ -496,7 +502,7 @@ fn sync_door(world: &World) {
         header("x-causeway-time", &now),
         header("x-causeway-mac", &causeway_tests::base64url(&[1; 32])),
     ];
-    // A CBOR array that says it has 2^60 elements, and one nested 100,000 deep.
+    // A CBOR array that claims 2^60 elements, and one nested 100,000 deep.
     let bombs = [vec![0x9b, 0x10, 0, 0, 0, 0, 0, 0, 0], vec![0x81; 100_000]];
     for bomb in bombs {
         for headers in [&[][..], &forged[..]] {
@@ -516,7 +522,7 @@ fn no_raw_ids(world: &World) {
     let holds = |bytes: &[u8], text: &str| bytes.windows(text.len()).any(|w| w == text.as_bytes());
     let stored = world.store_bytes();
     let id: VisitorId = visitor.parse().unwrap();
-    assert!(stored.windows(16).any(|w| w == id.as_bytes()), "the visitor's row is there");
+    assert!(stored.windows(16).any(|w| w == id.as_bytes()), "the store has the visitor's row");
     assert!(!holds(&stored, secret), "the store holds a raw alternate id");
     for log in [world.edge_log(), world.origin_log()] {
         assert!(!log.is_empty());

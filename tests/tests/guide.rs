@@ -1,8 +1,8 @@
-//! Every command of `docs/DEPLOY.md` that needs no Cloudflare account, run by bash as the guide has it.
+//! Every command of `docs/DEPLOY.md` that needs no Cloudflare account, run by bash as written in the guide.
 //!
-//! Commands that change the machine (`useradd`, `systemctl`, `runuser`, owners of files) are shell functions that do the
-//! same in a folder of the test. Commands that need an account are checked against the help text of wrangler.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "tests end at the first thing that is not so")]
+//! Commands that change the machine (`useradd`, `systemctl`, `runuser`, owners of files) are shell functions with the
+//! same effect in a folder of the test. Commands that need an account are checked against the help text of wrangler.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test ends at its first failure")]
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -17,7 +17,7 @@ const GUIDE: &str = "docs/DEPLOY.md";
 const VISITOR: &str = "019ab000-0000-7000-8000-000000000001";
 const OTHER: &str = "019ab000-0000-7000-8000-000000000002";
 
-/// A text of each block of commands that a test runs.
+/// A text from each block of commands that a test runs.
 const RUN: [&str; 19] = [
     "cargo xtask build ",
     "useradd",
@@ -40,7 +40,7 @@ const RUN: [&str; 19] = [
     "as links check",
 ];
 
-/// The machine of the guide, in a folder. `$ROOT` is the folder, `$PORT` the origin's port.
+/// Replaces the guide's machine by a folder. `$ROOT` is the folder, `$PORT` the origin's port.
 const MACHINE: &str = r#"
 set -euo pipefail
 PATH="$ROOT/usr/local/bin:$PATH"
@@ -48,11 +48,11 @@ mkdir -p "$ROOT/usr/local/bin" "$ROOT/log"
 cargo() { [ "$1" = xtask ] && shift && "$CAUSEWAY_XTASK" "$@"; }
 useradd() { [ "${!#}" = causeway ]; }
 install() {
-  local kept=()
+  local rest=()
   while [ $# -gt 0 ]; do
-    case $1 in -o|-g) [ "$2" = causeway ]; shift 2 ;; *) kept+=("$1"); shift ;; esac
+    case $1 in -o|-g) [ "$2" = causeway ]; shift 2 ;; *) rest+=("$1"); shift ;; esac
   done
-  command install "${kept[@]}"
+  command install "${rest[@]}"
 }
 runuser() { [ "$1 $2 $3" = "-u causeway --" ]; shift 3; "$@" | tee "$ROOT/log/last"; }
 origin() { printf 'http://127.0.0.1:%s' "$PORT"; }
@@ -79,13 +79,13 @@ wrangler() {
 }
 "#;
 
-/// The fenced blocks of shell commands of the guide, in their order.
+/// The guide's fenced blocks of shell commands, in order.
 fn shell_blocks() -> Vec<String> {
     let text = std::fs::read_to_string(checkout().join(GUIDE)).unwrap();
     text.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap().to_owned()).collect()
 }
 
-/// The block that holds this text of [`RUN`].
+/// The block that contains this text of [`RUN`].
 fn block_with(text: &str) -> String {
     assert!(RUN.contains(&text), "{text}");
     let blocks = shell_blocks();
@@ -95,7 +95,7 @@ fn block_with(text: &str) -> String {
     block.clone()
 }
 
-/// The first fenced block of this language that holds this text.
+/// The first fenced block of this language that contains this text.
 fn file_with(language: &str, text: &str) -> String {
     let guide = std::fs::read_to_string(checkout().join(GUIDE)).unwrap();
     let fence = format!("```{language}\n");
@@ -107,11 +107,11 @@ fn checkout() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap()
 }
 
-/// A folder that stands for the machine, and the script that the guide's blocks become.
+/// A folder in place of the machine, and the script of the guide's blocks.
 struct Machine {
     folder: TempDir,
     port: u16,
-    /// Next to `wrangler.toml`, as the guide says, under a name that no other run and no user has.
+    /// Next to `wrangler.toml`, as in the guide, under a name that no other run uses.
     production: PathBuf,
     script: String,
 }
@@ -138,12 +138,12 @@ impl Machine {
         std::fs::read_to_string(self.path("log").join(name)).unwrap_or_default()
     }
 
-    /// Appends commands of the test's own.
+    /// Appends commands of the test.
     fn prepare(&mut self, commands: &str) {
         writeln!(self.script, "{commands}").unwrap();
     }
 
-    /// Appends commands of the guide; `words` are the values that a reader puts in.
+    /// Appends commands of the guide; `words` are the values that a reader fills in.
     fn run(&mut self, block: &str, words: &[(&str, &str)]) {
         let root = self.folder.path().display().to_string();
         let mut block = block.to_owned();
@@ -160,10 +160,10 @@ impl Machine {
         writeln!(self.script, "{block}").unwrap();
     }
 
-    /// Runs the script and asserts that each of its commands succeeded.
+    /// Runs the script and asserts that each command succeeded.
     fn finish(&self, env: &[(&str, &str)]) {
         let output = Command::new("bash")
-            // The last lines of the trace name the command that failed.
+            // The last lines of the trace show the command that failed.
             .args(["-x", "-c", &self.script])
             .env("ROOT", self.folder.path())
             .env("PORT", self.port.to_string())
@@ -193,7 +193,7 @@ fn free_port() -> u16 {
     std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-/// The calls of wrangler in the guide's sentences. A call with `…` is not whole.
+/// The calls of wrangler in the guide's sentences. A call with `…` is incomplete and left out.
 fn inline_calls_of_wrangler() -> Vec<String> {
     let text = std::fs::read_to_string(checkout().join(GUIDE)).unwrap();
     let spans = text.lines().flat_map(|line| line.split('`').skip(1).step_by(2));
@@ -201,7 +201,7 @@ fn inline_calls_of_wrangler() -> Vec<String> {
     calls.filter(|call| !call.contains('…')).collect()
 }
 
-/// Every flag and every command word of these calls of wrangler is in the help text of that command.
+/// Checks that every command word and flag of these calls is in the help text of wrangler.
 fn assert_known_to_wrangler(calls: &BTreeSet<String>) {
     for call in calls {
         let words: Vec<_> = call.split(' ').collect();
@@ -229,14 +229,14 @@ fn assert_known_to_wrangler(calls: &BTreeSet<String>) {
 
 #[test]
 fn no_block_of_the_guide_is_left_out() {
-    let of_no_test = |block: &&String| !RUN.iter().any(|text| block.contains(text));
-    assert_eq!(shell_blocks().iter().find(of_no_test), None);
+    let is_untested = |block: &&String| !RUN.iter().any(|text| block.contains(text));
+    assert_eq!(shell_blocks().iter().find(is_untested), None);
 }
 
-/// A whole rotation of each purpose, as the table of part 7 has it.
+/// Rotates each kind of key once, like the table of part 7.
 fn rotate_keys(machine: &mut Machine) {
     for purpose in ["sync", "cookie --tenant pub", "alternate --tenant pub", "webhook --tenant pub"] {
-        // Of webhooks there is no key before the first rotation.
+        // Webhooks have no key before the first rotation.
         let first = if purpose.starts_with("webhook") { &["rotate", "rotate"][..] } else { &[] };
         for step in [first, &["rotate", "rotate", "retire"]].concat() {
             machine.prepare(&format!("as keys {step} {purpose}"));
@@ -258,7 +258,7 @@ fn the_guide_s_commands_set_up_and_operate_an_origin() {
     let routes = file_with("toml", "[[routes]]");
     let worker = std::fs::read_to_string(checkout().join("wrangler.toml")).unwrap();
     std::fs::write(&machine.production, format!("{worker}\n{routes}")).unwrap();
-    // The files that the guide's imports name, with the forms that it states.
+    // The files that the guide's imports name, in the formats that it states.
     let segments = format!("visitor,segment,expires_ms\n{VISITOR},7,4102444800000\n");
     std::fs::write(machine.path("audiences.csv"), segments).unwrap();
     let events = format!(
@@ -271,7 +271,7 @@ fn the_guide_s_commands_set_up_and_operate_an_origin() {
     machine.prepare("cp \"$ROOT/causeway.toml\" \"$ROOT/etc/causeway/causeway.toml\"");
     machine.run(&block_with("as keys init"), &[]);
     machine.prepare("openssl genpkey -algorithm ed25519 -out \"$ROOT/publisher.pem\"");
-    // Both kinds of proof keys, one after the other; the second takes the place of the first.
+    // Both kinds of proof keys, one after the other; the second replaces the first.
     for line in block_with("openssl rand").lines().rev() {
         machine.run(line, if line.contains("pem") { &[("publisher.pem", "\"$ROOT/publisher.pem\"")] } else { &[] });
         machine.prepare("cp \"$ROOT/etc/causeway/keys.json\" \"$ROOT/keys.before\"");
@@ -313,7 +313,7 @@ fn the_guide_s_commands_set_up_and_operate_an_origin() {
     assert!(std::fs::read_dir(machine.path("export")).unwrap().count() == 1);
 }
 
-/// Stands for `sleep`: waits until the origin has the smoke test's events, and has published everything.
+/// Replaces `sleep`: waits until the origin has the events of the smoke test and has published everything.
 const SETTLE: &str = r#"
 ask() { command curl -sf -H "authorization: Bearer $TOKEN" "$(origin)/admin/v1/$1?tenant=demo"; }
 sleep() {
@@ -356,7 +356,7 @@ fn the_guide_s_smoke_test_and_erasures_run_against_a_world() {
     ];
     machine.prepare("cd \"$ROOT\"");
     machine.run(&smoke, &words);
-    // The visitors of the smoke test are the ones that the next part links, unlinks and erases.
+    // The next part links, unlinks and erases the visitors of the smoke test.
     let visitors = r#"
 readarray -t VISITORS < <(jq -r '.visitor // empty' "$ROOT/log/answers" | awk '!seen[$0]++' | tail -2)
 MEMBER_ID=$MEMBER V1=${VISITORS[0]} V2=${VISITORS[1]}
@@ -384,7 +384,7 @@ printf 'visitor,other,weight,source\n%s,%s,0.5,match\n' "$V1" "$V2" >matches.csv
     let answers: Vec<serde_json::Value> =
         machine.log("answers").lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
     let person = |n: usize| answers.iter().filter(|answer| answer["decisions"].is_array()).nth(n).unwrap();
-    // The first is of the call without a consent signal.
+    // The first answer belongs to the call without a consent signal.
     assert_eq!((&person(1)["person"]["new_visitor"], &person(1)["person"]["devices"]), (&true.into(), &1.into()));
     assert_eq!((&person(2)["person"]["bridged"], &person(2)["person"]["devices"]), (&true.into(), &2.into()));
     let me = answers.iter().find(|answer| answer["own"].is_object()).unwrap();

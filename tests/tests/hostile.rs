@@ -1,8 +1,9 @@
-//! A worst day: a KV that lags, forgets, garbles and fails, a queue that delivers twice, late and out of order, an origin
-//! that is killed, browsers that lose cookies and change hands. Then the faults stop, and everything must be right.
+//! All faults at once: a KV that lags, loses, damages and fails, a queue that delivers twice, late and out of order, an
+//! origin that is killed, and browsers that lose cookies and change users. After the faults stop, all data must be
+//! right.
 //!
-//! `CAUSEWAY_SEED=N` plays one again, as far as real processes let it.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "tests end at the first thing that is not so")]
+//! `CAUSEWAY_SEED=N` repeats a run, as far as real processes allow it.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test ends at its first failure")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -24,7 +25,7 @@ const HANDS: u64 = 4;
 const BROWSERS: usize = 12;
 const ROUNDS: u64 = 20;
 const MEMBERS: u64 = 4;
-/// How far reads lag behind writes. On the platform it is a minute; this KV is ours.
+/// The longest time by which reads lag behind writes. On the platform it is a minute.
 const LAG: Duration = Duration::from_secs(2);
 
 fn main() {
@@ -35,14 +36,14 @@ struct World {
     bare: Bare,
     origin: Origin,
     seed: u64,
-    /// Requests answered.
+    /// Number of answered requests.
     answered: AtomicU64,
-    /// Purchases acknowledged, each id once.
+    /// Number of acknowledged purchases, each id once.
     bought: AtomicU64,
     over: AtomicBool,
 }
 
-/// Ends the carriers also when a check fails.
+/// Ends the threads that carry messages, even if a check fails.
 struct Over<'a>(&'a AtomicBool);
 
 impl Drop for Over<'_> {
@@ -92,7 +93,7 @@ fn worst_day(world: &World) {
     });
 }
 
-/// Everything is as the model says, within a deadline after the faults stopped.
+/// Waits until all data matches the model, at most 30 seconds after the faults stopped.
 fn settle(world: &World) {
     let played = {
         let mut held = world.bare.standin.held();
@@ -131,7 +132,7 @@ fn browse(world: &World, hand: u64) {
     let proofs: Vec<String> = (0..MEMBERS).map(|m| world.bare.proof(&format!("m{m}"))).collect();
     for round in 0..ROUNDS {
         for (n, browser) in browsers.iter().enumerate() {
-            // One browser of all takes its permission back once.
+            // One of the browsers withdraws its permission once.
             if (hand, n, round) == (0, 0, ROUNDS / 2) {
                 browser.send_header("sec-gpc", "1");
                 check(world, &browser.decide(&json!({})));
@@ -145,25 +146,25 @@ fn browse(world: &World, hand: u64) {
     }
 }
 
-fn step(world: &World, browser: &Browser, random: &mut Random, who: Option<(u64, &str)>, place: (u64, usize, u64)) {
-    let user = who.map(|(m, proof)| json!({ "ids": { "member": format!("m{m}") }, "proofs": { "member": proof } }));
+fn step(world: &World, browser: &Browser, random: &mut Random, member: Option<(u64, &str)>, id: (u64, usize, u64)) {
+    let user = member.map(|(m, proof)| json!({ "ids": { "member": format!("m{m}") }, "proofs": { "member": proof } }));
     let page = user.map_or(json!({}), |user| json!({ "user": user }));
     match below(random, 20) {
         0 => browser.put_back(BTreeMap::new()),
         1..4 => {
-            // Of two answers at once the one that began first sets its cookies last.
+            // Of two parallel answers, the one that began first sets its cookies last.
             let before = browser.cookies();
             check(world, &browser.decide(&page));
             browser.put_back(before);
         }
         4..6 => check(world, &browser.send("GET", "/v1/me", &[], b"")),
-        6..11 if browser.cookie("cw_id").is_some() => buy(world, browser, &format!("{place:?}")),
+        6..11 if browser.cookie("cw_id").is_some() => buy(world, browser, &format!("{id:?}")),
         _ => {}
     }
     check(world, &browser.decide(&page));
 }
 
-/// A purchase, sent twice.
+/// Sends a purchase twice.
 fn buy(world: &World, browser: &Browser, id: &str) {
     let event = json!([{ "type": "track", "id": id, "name": PURCHASE, "properties": { "value_micros": 1_000_000 } }]);
     let mut acknowledged = false;
@@ -176,11 +177,11 @@ fn buy(world: &World, browser: &Browser, id: &str) {
 }
 
 fn check(world: &World, answer: &Answer) {
-    let told = answer.json();
-    let reads = told["kv_reads"].as_u64();
+    let reply = answer.json();
+    let reads = reply["kv_reads"].as_u64();
     assert!(
         answer.status == 200 && reads.is_some_and(|n| n <= 2),
-        "CAUSEWAY_SEED={}: {} {told}",
+        "CAUSEWAY_SEED={}: {} {reply}",
         world.seed,
         answer.status
     );
@@ -189,7 +190,7 @@ fn check(world: &World, answer: &Answer) {
 
 // The platform's queues.
 
-/// The facts queue: while there are faults, half of what waits comes late, all of it in any order, some of it twice.
+/// The facts queue. During the faults, half of the waiting messages come late; all come in any order, and some twice.
 fn carry_facts(world: &World) {
     let mut random = Random::new(world.seed_of(97));
     let mut waiting: Vec<(u32, Vec<u8>)> = Vec::new();
@@ -219,7 +220,7 @@ fn carry_facts(world: &World) {
     }
 }
 
-/// The publish queue and the cron: one consumer, one wake-up at a time.
+/// The publish queue and the cron trigger: one consumer with one message at a time.
 fn carry_wakes(world: &World) {
     let mut cron = Instant::now();
     while !world.over.load(Ordering::Relaxed) {
@@ -236,7 +237,7 @@ fn carry_wakes(world: &World) {
     }
 }
 
-// The model: a list of facts, and nothing clever.
+// The model: a plain list of facts.
 
 #[derive(Debug, Default, Clone, Copy, PartialEq)]
 struct Sums {
@@ -278,7 +279,7 @@ impl Model {
         self.own.values().map(|own| own.purchases).sum()
     }
 
-    /// Visitors by the member they hold: of several the one seen first.
+    /// Visitors by member; a visitor with several members belongs to the one seen first.
     fn persons(&self) -> BTreeMap<AltHash, BTreeSet<VisitorId>> {
         let mut persons: BTreeMap<AltHash, BTreeSet<VisitorId>> = BTreeMap::new();
         for (visitor, logins) in self.logins.iter().filter(|(visitor, _)| !self.gone.contains(visitor)) {
@@ -289,10 +290,10 @@ impl Model {
     }
 }
 
-/// What is not as the model says: at the origin, and in the KV.
+/// Differences from the model, at the origin and in the KV.
 fn differences(world: &World, model: &Model) -> Vec<String> {
     let mut wrong = Vec::new();
-    let mut say = |is_so: bool, what: String| wrong.extend((!is_so).then_some(what));
+    let mut require = |is_right: bool, what: String| wrong.extend((!is_right).then_some(what));
     let persons = model.persons();
     let values: BTreeMap<String, String> = {
         let held = world.bare.standin.held();
@@ -303,8 +304,8 @@ fn differences(world: &World, model: &Model) -> Vec<String> {
         let key = kv_keys::snapshot_key(&tenant(), *visitor);
         let stored = values.get(&key).map(|value| wire::kv::decode_stored(&key, *visitor, value.as_bytes()));
         if model.gone.contains(visitor) {
-            say(held["tombstone"] == true, format!("{visitor} withdrew: {held}"));
-            say(
+            require(held["tombstone"] == true, format!("{visitor} withdrew: {held}"));
+            require(
                 matches!(stored, Some(Ok(StoredValue::Tombstone))),
                 format!("{visitor} withdrew, the KV holds {stored:?}"),
             );
@@ -317,28 +318,31 @@ fn differences(world: &World, model: &Model) -> Vec<String> {
             purchases: sum.purchases + own.purchases,
             revenue: sum.revenue + own.revenue,
         });
-        say(sums(&held["own"]) == Some(*own), format!("{visitor} has {own:?}, the origin says {}", held["own"]));
-        say(sums(&held["view"]) == Some(view), format!("{visitor} has the view {view:?}: {}", held["view"]));
+        require(sums(&held["own"]) == Some(*own), format!("{visitor} has {own:?}, the origin says {}", held["own"]));
+        require(sums(&held["view"]) == Some(view), format!("{visitor} has the view {view:?}: {}", held["view"]));
         let named = held["person"]["members"].as_array().cloned().unwrap_or_default();
         let named: BTreeSet<VisitorId> = named.iter().filter_map(|v| v.as_str()?.parse().ok()).collect();
-        say(named == *members, format!("{visitor} is one of {members:?}, the origin says {named:?}"));
+        require(named == *members, format!("{visitor} is one of {members:?}, the origin says {named:?}"));
         let version = match &stored {
             Some(Ok(StoredValue::Snapshot(snapshot))) => json!(snapshot.version.to_string()),
             other => json!(format!("{other:?}")),
         };
-        say(version == held["snapshot_version"], format!("{visitor}: {version}, issued {}", held["snapshot_version"]));
+        require(
+            version == held["snapshot_version"],
+            format!("{visitor}: {version}, issued {}", held["snapshot_version"]),
+        );
     }
     for (key, value) in values.iter().filter(|(key, _)| key.starts_with("v:")) {
         let visitor = key.rsplit(':').next().and_then(|v| v.parse().ok());
         let known = visitor.is_some_and(|v| model.own.contains_key(&v));
-        say(known, format!("{key} is nobody's: {value:.40}"));
+        require(known, format!("{key} belongs to no known visitor: {value:.40}"));
     }
-    say(world.origin.unpublished() == 0, "keys wait for a write".to_owned());
+    require(world.origin.unpublished() == 0, "keys still wait to be written".to_owned());
     wrong
 }
 
-fn sums(told: &Value) -> Option<Sums> {
-    let number = |name: &str| told[name].as_u64();
-    let revenue = told["revenue_micros"].as_i64()?;
+fn sums(reply: &Value) -> Option<Sums> {
+    let number = |name: &str| reply[name].as_u64();
+    let revenue = reply["revenue_micros"].as_i64()?;
     Some(Sums { pages: number("pages")?, purchases: number("purchases")?, revenue })
 }

@@ -1,26 +1,27 @@
-//! The house rules that a compiler does not check: bounds of files and functions, and documents that name what is there.
-#![expect(clippy::unwrap_used, reason = "tests end at the first thing that is not so")]
+//! House rules that the compiler does not check: the length of files and functions, and documents that name existing
+//! files.
+#![expect(clippy::unwrap_used, reason = "a test ends at its first failure")]
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Lines of a source file, tests apart.
+/// Maximum lines of a source file without its tests.
 const FILE_LINES: usize = 500;
-/// Lines of a function.
+/// Maximum lines of a function.
 const FUNCTION_LINES: usize = 70;
-/// Lines of the README.
+/// Maximum lines of the README.
 const README_LINES: usize = 120;
-/// What paths of ours begin with.
+/// Folders with which the paths of this repository begin.
 const FOLDERS: [&str; 6] = ["shared/", "edge/", "origin/", "tests/", "xtask/", "docs/"];
-/// What names of files end with.
+/// Endings of the repository's file names.
 const ENDINGS: [&str; 9] = [".rs", ".mjs", ".js", ".md", ".toml", ".sql", ".json", ".py", ".patch"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
 }
 
-/// Files that git tracks or would add, by a pattern of git, as they lie below the root.
+/// Files that git tracks or would add, matching a pattern of git; paths are relative to the root.
 fn tracked_files(pattern: &str) -> Vec<PathBuf> {
     let listed = Command::new("git")
         .args(["ls-files", "--cached", "--others", "--exclude-standard", "--", pattern])
@@ -30,7 +31,7 @@ fn tracked_files(pattern: &str) -> Vec<PathBuf> {
     String::from_utf8(listed.stdout).unwrap().lines().map(PathBuf::from).collect()
 }
 
-/// Files that git tracks, by their ending, as they lie below the root.
+/// Files with this ending that git tracks; paths are relative to the root.
 fn tracked(ending: &str) -> Vec<PathBuf> {
     let found = tracked_files(&format!("*{ending}"));
     assert!(!found.is_empty(), "git lists no {ending} file");
@@ -41,13 +42,13 @@ fn text_of(path: &Path) -> String {
     std::fs::read_to_string(root().join(path)).unwrap()
 }
 
-/// By its path below the root: what the folder of a checkout is called says nothing.
+/// Whether a file belongs to tests, by its path relative to the root; the name of the checkout's folder does not count.
 fn is_test(path: &Path) -> bool {
     assert!(path.is_relative(), "{}", path.display());
     path.components().any(|part| part.as_os_str().to_string_lossy().contains("test"))
 }
 
-/// Whether a line begins a function, whoever may call it and however.
+/// Whether a line begins a function, of any visibility and kind.
 fn begins_function(line: &str) -> bool {
     let mut rest = line;
     if let Some(after) = rest.strip_prefix("pub(") {
@@ -59,7 +60,7 @@ fn begins_function(line: &str) -> bool {
     rest.starts_with("fn ")
 }
 
-/// Functions of more lines than the bound: the first line's number, and how many there are.
+/// Functions over the bound: the number of the first line, and the number of lines.
 fn long_functions(text: &str) -> Vec<(usize, usize)> {
     let (mut long, mut open) = (Vec::new(), Vec::<(usize, usize)>::new());
     for (number, line) in text.lines().enumerate() {
@@ -74,7 +75,7 @@ fn long_functions(text: &str) -> Vec<(usize, usize)> {
             long.extend((lines > FUNCTION_LINES).then_some((first + 1, lines)));
         }
         if begins || code == "}" {
-            // What began as far to the right and had no end was a declaration, whose line was broken.
+            // An open function at the same or a deeper indent without an end was a declaration over several lines.
             open.retain(|(_, of)| *of < indent);
         }
         open.extend(begins.then_some((number, indent)));
@@ -82,7 +83,8 @@ fn long_functions(text: &str) -> Vec<(usize, usize)> {
     long
 }
 
-/// Lines of a file but its inline tests. A `#[cfg(test)]` alone cuts nothing: it may stand at the top, before `mod tests;`.
+/// Lines of a file without its inline tests. `#[cfg(test)]` alone cuts nothing: it may stand at the top, before `mod
+/// tests;`.
 fn lines_but_tests(text: &str) -> usize {
     let (before, tests) = text.split_once("\nmod tests {\n").unwrap_or((text, ""));
     let after = tests.split_once("\n}\n").map_or("", |(_, after)| after);
@@ -94,7 +96,7 @@ fn no_source_file_is_over_its_bound() {
     for ending in [".rs", ".mjs", ".js"] {
         for path in tracked(ending).iter().filter(|p| !is_test(p)) {
             let lines = lines_but_tests(&text_of(path));
-            assert!(lines <= FILE_LINES, "{} has {lines} lines: split it where the data's way turns", path.display());
+            assert!(lines <= FILE_LINES, "{} has {lines} lines: split it where the subject changes", path.display());
         }
     }
 }
@@ -118,7 +120,7 @@ fn no_function_is_over_its_bound() {
 }
 
 #[test]
-fn a_function_over_its_bound_is_seen_however_it_begins() {
+fn a_function_over_its_bound_is_found_however_it_begins() {
     let forms = [
         "fn f() {",
         "pub fn f(",
@@ -133,7 +135,7 @@ fn a_function_over_its_bound_is_seen_however_it_begins() {
             assert_eq!(long_functions(&format!("{form}\n{}}}\n", "    x;\n".repeat(body))), long, "{form}");
         }
     }
-    // One in another, and a declaration without an end before both.
+    // A function inside another one, after a declaration without a body.
     let inner = format!("    fn inner() {{\n{}    }}\n", "        x;\n".repeat(FUNCTION_LINES));
     let text = format!("trait T {{\n    fn declared(\n    );\n}}\nfn outer() {{\n{inner}}}\n");
     assert_eq!(long_functions(&text), [(6, FUNCTION_LINES + 2), (5, FUNCTION_LINES + 4)]);
@@ -142,24 +144,25 @@ fn a_function_over_its_bound_is_seen_however_it_begins() {
     }
 }
 
-/// Every package that a choice of ours is built from, as often as with different features: `name version features`.
+/// Every package in the build of these packages, once for each set of features: `name version features`.
 fn built_from(choice: &[&str]) -> BTreeSet<String> {
     let tree = ["tree", "--offline", "--locked", "--prefix", "none", "--no-dedupe", "--format", "{p} {f}"];
-    let told = Command::new(env!("CARGO")).args(tree).args(choice).current_dir(root()).output().unwrap();
-    assert!(told.status.success(), "{}", String::from_utf8_lossy(&told.stderr));
-    String::from_utf8(told.stdout).unwrap().lines().map(|line| line.trim_end_matches(" (*)").to_owned()).collect()
+    let output = Command::new(env!("CARGO")).args(tree).args(choice).current_dir(root()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap().lines().map(|line| line.trim_end_matches(" (*)").to_owned()).collect()
 }
 
-/// Minutes of a first run: with other features a package, and all that depend on it, are built once more.
+/// A package with other features is built a second time, with all that depend on it, which costs minutes in a first
+/// run.
 #[test]
-fn what_the_unit_tests_are_built_from_serves_all_tests() {
+fn all_tests_use_the_packages_of_the_unit_tests() {
     let package = |line: &str| line.split(' ').take(2).collect::<Vec<_>>().join(" ");
     let unit = built_from(&["--workspace", "--exclude", "causeway-tests", "--edges", "normal,build,dev"]);
     let known: BTreeSet<String> = unit.iter().map(|line| package(line)).collect();
     for (name, edges) in [("causeway-sim", "normal,build"), ("causeway-tests", "normal,build,dev")] {
         let own = built_from(&["--package", name, "--edges", edges]);
-        let anew: Vec<_> = own.difference(&unit).filter(|line| known.contains(&package(line))).collect();
-        assert!(own.len() > 100 && anew.is_empty(), "{name} is built from {anew:?} anew");
+        let rebuilt: Vec<_> = own.difference(&unit).filter(|line| known.contains(&package(line))).collect();
+        assert!(own.len() > 100 && rebuilt.is_empty(), "{name} builds again: {rebuilt:?}");
     }
 }
 
@@ -179,24 +182,24 @@ fn the_deployment_guide_says_what_to_do_about_every_line_of_the_worker_s_log() {
     assert!(events >= 12, "{events}");
 }
 
-/// What a document says between backticks, each piece that could be a path.
+/// The code spans of a document that may be paths.
 fn named(text: &str) -> impl Iterator<Item = &str> {
-    // Every odd piece between backticks is code.
+    // Every second piece between backticks is code.
     text.split('`').skip(1).step_by(2).filter(|code| !code.contains([' ', '*', '<', '\n']))
 }
 
 #[test]
-fn the_readme_is_short_and_the_documents_name_what_is_there() {
+fn the_readme_is_short_and_the_documents_name_existing_files() {
     assert!(text_of(Path::new("README.md")).lines().count() <= README_LINES);
     for document in tracked(".md") {
-        // The architecture names files of ours alone; a guide also files that its reader is to write.
+        // The architecture page names only files of the repository; a guide also names files that its reader writes.
         let all = document.ends_with("ARCHITECTURE.md");
         let is_path = |code: &str| {
             FOLDERS.iter().any(|folder| code.starts_with(folder))
                 || all && ENDINGS.iter().any(|ending| code.ends_with(ending))
         };
         for path in named(&text_of(&document)).filter(|code| is_path(code)) {
-            assert!(root().join(path).exists(), "{} names {path}, which is not there", document.display());
+            assert!(root().join(path).exists(), "{} names {path}, which does not exist", document.display());
         }
     }
 }
@@ -229,7 +232,7 @@ fn the_edge_is_rust_but_for_what_browsers_run_and_one_module() {
 }
 
 #[test]
-fn the_stack_that_was_asked_for_is_the_one_in_use() {
+fn the_required_libraries_are_in_use() {
     let depends = |manifest: &str, name: &str| {
         let key = |line: &str| line.split(['.', ' ', '=']).next() == Some(name);
         text_of(Path::new(manifest)).lines().any(key)

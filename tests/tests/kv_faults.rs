@@ -1,6 +1,6 @@
-//! The worker with a hostile platform behind it: a KV that is late, broken, garbled or behind, a queue and an
-//! origin that refuse; and what may be read and sent without permission.
-#![expect(clippy::unwrap_used, reason = "tests end at the first thing that is not so")]
+//! The worker on a hostile platform: a KV that is late, failing, damaged or stale, and a queue and an origin that
+//! refuse. It also checks which keys are read and which facts are sent without permission.
+#![expect(clippy::unwrap_used, reason = "a test ends at its first failure")]
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use causeway_tests::run_in_turn;
 use causeway_tests::standin::{Held, Reads};
 use serde_json::{Value, json};
 
-/// A refusal that a browser sends with every call: the header, or IAB's cookies. The last is an opt-out that can be read.
+/// Refusals that a browser sends with every call: a header, or the cookies of the IAB. The last one is a valid opt-out.
 const REFUSALS: [&[(&str, &str)]; 4] = [
     &[("sec-gpc", "1")],
     &[("euconsent-v2", CONSENTS_TO_NOTHING)],
@@ -31,34 +31,31 @@ fn main() {
     run_in_turn(
         Bare::start,
         &[
-            ("a_bad_snapshot_is_not_there_and_says_so", garbage),
-            ("s1_10_a_kv_that_throws_is_answered", failing),
-            ("field_09_a_request_never_writes_the_kv", never_writes),
-            ("field_10_a_visitor_minted_now_is_not_asked_for", new_is_not_asked_for),
-            ("field_10_a_cached_miss_of_a_returning_visitor_is_no_new_visitor", miss_is_not_new),
-            ("field_12_without_permission_no_kv_read_and_no_fact_carries_an_id", no_permission),
-            ("field_12_a_refusal_in_a_header_or_a_cookie_is_heard_on_every_route", refused_anywhere),
-            ("field_12_where_silence_refuses_no_kv_read_and_no_fact_carries_an_id", silence),
-            (
-                "field_12_without_permission_an_ad_s_addresses_and_an_erasure_read_nothing_of_anybody",
-                no_permission_elsewhere,
-            ),
-            ("bodies_that_are_no_requests_are_refused_and_trap_nothing", hostile),
-            ("field_20_a_stale_snapshot_brings_no_cut_visitor_back", stale),
-            ("field_20_a_withdrawn_visitor_is_not_recognised_again", tombstone),
-            ("s1_10_the_queue_is_told_after_the_answer_and_before_an_acknowledgement", queue_takes),
-            ("the_facts_of_a_request_are_one_message_of_its_own", queue_takes_each_as_its_own),
-            ("answers_that_wait_for_the_queue_are_their_own", own_answers),
+            ("an_invalid_snapshot_counts_as_absent_and_leaves_a_note", garbage),
+            ("a_request_is_answered_although_the_kv_fails", failing),
+            ("a_request_never_writes_the_kv", never_writes),
+            ("a_new_visitor_is_not_read", new_is_not_asked_for),
+            ("a_cached_miss_makes_no_returning_visitor_new", miss_is_not_new),
+            ("without_permission_no_kv_read_and_no_fact_carries_an_id", no_permission),
+            ("a_refusal_in_a_header_or_a_cookie_counts_on_every_route", refused_anywhere),
+            ("without_a_signal_no_kv_read_and_no_fact_carries_an_id_if_silence_refuses", silence),
+            ("without_permission_ad_addresses_and_an_erasure_read_no_visitors_keys", no_permission_elsewhere),
+            ("invalid_bodies_are_refused_and_trap_nothing", hostile),
+            ("a_stale_snapshot_restores_no_cut_visitor", stale),
+            ("a_withdrawn_visitor_is_not_recognised_again", tombstone),
+            ("facts_are_queued_after_an_answer_but_before_an_acknowledgement", queue_takes),
+            ("the_facts_of_each_request_are_a_separate_message", queue_takes_each_as_its_own),
+            ("answers_that_wait_for_the_queue_are_not_mixed_up", own_answers),
             ("a_refused_queue_hands_facts_to_the_origin", straight_to_origin),
             ("a_dead_letter_goes_back_to_the_facts_queue_and_stays_while_that_refuses", dead_letters),
-            ("what_nobody_takes_is_never_acknowledged_and_is_counted", nobody_takes),
+            ("facts_that_no_side_accepts_are_never_acknowledged_and_are_counted", nothing_accepts),
             ("a_worker_that_cannot_be_configured_breaks_no_page", misconfigured),
-            ("a_request_that_loses_its_place_is_answered_and_counted", overloaded),
+            ("a_pending_request_that_makes_room_is_answered_and_counted", overloaded),
         ],
     )
 }
 
-/// A snapshot in which the visitor's own sums name no fact, as if all were older than the newest ones.
+/// A snapshot whose own sums name no fact, as if all its facts were older than the newest ones that are named.
 fn snapshot(visitor: VisitorId, counter: u64, membership: Membership, pages: &[(VisitorId, u64)]) -> StoredValue {
     let version = SnapshotVersion { restore: 0, counter };
     let sub = |own: bool, pages| {
@@ -88,7 +85,8 @@ fn put(bare: &Bare, visitor: VisitorId, stored: &StoredValue) {
     bare.standin.held().kv.insert(key, value);
 }
 
-/// Those that wait may hold 2 MB of bodies together: forty of 60 KB are more, and the first of them make room.
+/// Pending requests may hold 2 MB of bodies together. Forty bodies of 60 KB exceed that, and the oldest requests make
+/// room.
 fn overloaded(bare: &Bare) {
     let counted = || {
         let health = bare.browser().send("GET", "/healthz", &[], b"").json();
@@ -100,8 +98,8 @@ fn overloaded(bare: &Bare) {
         assert_eq!(answer.status, 200, "{:?}", answer.json());
         answer.json()["reason"] == "overloaded"
     };
-    // A busy machine may spread them so far that never forty wait at once.
-    causeway_tests::eventually("a request loses its place", || {
+    // On a busy machine, fewer than forty may be pending at once.
+    causeway_tests::eventually("a pending request makes room", || {
         bare.standin.reset();
         bare.standin.held().reads = Reads::Late(Duration::from_secs(1));
         let browsers: Vec<Browser> = (0..40).map(|_| bare.returning().0).collect();
@@ -136,7 +134,7 @@ fn failing(bare: &Bare) {
     let answer = browser.decide(&json!({ "user": { "ids": { "partner": "p" } } }));
     assert_eq!((answer.status, answer.json()["visitor"].clone()), (200, json!(visitor.to_string())));
     assert_eq!(answer.json()["degraded"], json!(["kv_failed"]));
-    // A lookup that could not be read is asked for again.
+    // A lookup that could not be read is requested again.
     bare.standin.held().reads = Reads::Well;
     browser.decide(&json!({ "user": { "ids": { "partner": "p" } } }));
     let asked = bare.standin.held().asked.last().unwrap().clone();
@@ -163,9 +161,9 @@ fn new_is_not_asked_for(bare: &Bare) {
     browser.view();
     browser.view();
     assert_eq!(bare.standin.held().asked, Vec::<Vec<String>>::new());
-    // Its own pages are known at once all the same.
+    // The visitor's own pages are known at once nevertheless.
     assert_eq!(browser.me(None)["own"]["pages"], 2);
-    // They leave after their answers: none is to be another test's.
+    // The facts leave after the answers; the next test must not find them.
     let queued = |held: &Held| held.queued.iter().map(|batch| batch.facts.len()).sum::<usize>();
     bare.standin.wait("both pages are queued", |held| (queued(held) == 2).then_some(()));
 }
@@ -177,15 +175,15 @@ fn miss_is_not_new(bare: &Bare) {
     put(bare, visitor, &snapshot(visitor, 1, membership, &[(visitor, 5), (sibling, 7)]));
     let pages = |browser: &Browser| browser.me(None)["own"]["pages"].clone();
     let view = |browser: &Browser| {
-        let told = browser.view();
-        assert_eq!((&told["visitor"], &told["person"]["new_visitor"]), (&json!(visitor.to_string()), &json!(false)));
-        told["person"]["devices"].clone()
+        let reply = browser.view();
+        assert_eq!((&reply["visitor"], &reply["person"]["new_visitor"]), (&json!(visitor.to_string()), &json!(false)));
+        reply["person"]["devices"].clone()
     };
-    // Its ledger gets a page that no snapshot has yet.
+    // The ledger gets a page that no snapshot contains yet.
     assert_eq!((pages(&browser), view(&browser), pages(&browser)), (json!(5), json!(2), json!(6)));
     bare.standin.held().reads = Reads::Missing;
-    assert_eq!((view(&browser), pages(&browser)), (json!(2), json!(7)), "the isolate has met the snapshot");
-    // One that has not has the cookie alone.
+    assert_eq!((view(&browser), pages(&browser)), (json!(2), json!(7)), "the isolate has read the snapshot before");
+    // An isolate that has not read the snapshot has only the cookie.
     let elsewhere = Bare::start();
     let moved = elsewhere.browser();
     moved.put_back(browser.cookies());
@@ -224,11 +222,11 @@ fn no_permission(bare: &Bare) {
         let again = refused();
         assert_eq!(again.json()["visitor"], Value::Null);
         assert_eq!(again.set_cookies(), Vec::<&str>::new(), "the second time there is nothing left to expire");
-        nobody_s(bare, "decide");
+        assert_anonymous(bare, "decide");
     }
 }
 
-/// One whose cookie is ours, and that refuses from now on.
+/// A browser with a valid cookie that refuses from now on.
 fn refusing(bare: &Bare, refusal: &[(&str, &str)]) -> (Browser, VisitorId) {
     let (browser, visitor) = bare.returning();
     for (name, value) in refusal {
@@ -262,12 +260,12 @@ fn refused_anywhere(bare: &Bare) {
             let again = call();
             assert_eq!(again.json().get("visitor").unwrap_or(&Value::Null), &Value::Null, "{path} with {refusal:?}");
             assert_eq!(again.set_cookies(), Vec::<&str>::new(), "{path} with {refusal:?}");
-            nobody_s(bare, path);
+            assert_anonymous(bare, path);
         }
     }
 }
 
-/// The addresses of an ad that somebody else was shown; and an erasure, which needs no permission.
+/// The addresses of an ad that another visitor was shown, and an erasure, which needs no permission.
 fn no_permission_elsewhere(bare: &Bare) {
     bare.standin.reset();
     let (watcher, seen) = bare.returning();
@@ -279,7 +277,7 @@ fn no_permission_elsewhere(bare: &Bare) {
             let (browser, _) = refusing(bare, refusal);
             let answer = browser.send("GET", &format!("/v1/{route}/{insertion}"), &[], b"");
             assert_eq!((answer.status, answer.set_cookies().len()), (status, 0), "{route} with {refusal:?}");
-            nobody_s(bare, route);
+            assert_anonymous(bare, route);
         }
         bare.standin.reset();
         let (browser, visitor) = refusing(bare, refusal);
@@ -293,7 +291,7 @@ fn no_permission_elsewhere(bare: &Bare) {
     }
 }
 
-/// Where silence means refusal.
+/// A tenant that treats a missing signal as a refusal.
 fn silence(_: &Bare) {
     let bare = Bare::denying();
     let member = json!({ "ids": { "member": "m", "partner": "p" }, "proofs": { "member": bare.proof("m") } });
@@ -306,14 +304,15 @@ fn silence(_: &Bare) {
         assert_eq!(answer.json().get("visitor").unwrap_or(&Value::Null), &Value::Null, "{path}");
     }
     let (browser, visitor) = bare.returning();
-    // What a decision was given stands for calls that can bring no signal; the next decision without one takes it back.
+    // A call that cannot carry a signal uses the consent of the last decision; the next decision without a signal
+    // withdraws it.
     let me = browser.send("GET", "/v1/me", &[], b"").json();
     assert_eq!(me["visitor"], json!(visitor.to_string()));
     bare.standin.held().asked.clear();
     let answer = browser.decide(&json!({ "user": member }));
     assert_eq!((answer.json()["consent"].clone(), answer.json()["reason"].clone()), (json!("none"), json!("policy")));
     assert_eq!(browser.send("GET", "/v1/me", &[], b"").json()["visitor"], Value::Null);
-    // Of those before it nothing was queued either.
+    // The calls before it queued nothing either.
     withdrawn(&bare, visitor, &answer.json());
     assert_eq!(browser.cookie("cw_id"), None);
 }
@@ -349,7 +348,7 @@ fn queue_takes_each_as_its_own(bare: &Bare) {
     assert!((1..=10).contains(&calls), "{calls}");
 }
 
-/// Answers that wait for the queue are not mixed up with those that are made meanwhile.
+/// Answers that wait for the queue are not mixed up with answers that are made meanwhile.
 fn own_answers(bare: &Bare) {
     bare.standin.reset();
     let callers: Vec<_> = (0..8).map(|refused| (bare.returning().0, refused)).collect();
@@ -357,19 +356,19 @@ fn own_answers(bare: &Bare) {
     bare.standin.held().queue_takes = Duration::from_millis(300);
     let call = |(browser, refused): (Browser, usize)| {
         let events: Vec<_> = (0..refused).map(|_| json!({ "type": "x" })).chain([json!({ "type": "page" })]).collect();
-        let told = browser.events(&json!(events)).json();
-        assert_eq!((&told["accepted"], told["rejected"].as_array().unwrap().len()), (&json!(1), refused), "{told}");
+        let reply = browser.events(&json!(events)).json();
+        assert_eq!((&reply["accepted"], reply["rejected"].as_array().unwrap().len()), (&json!(1), refused), "{reply}");
     };
     std::thread::scope(|scope| {
         let waiting: Vec<_> = callers.into_iter().map(|caller| scope.spawn(move || call(caller))).collect();
         while waiting.iter().any(|waits| !waits.is_finished()) {
-            // Without facts, which would leave after their answers and meet the next test.
+            // Without facts, which would leave after their answers and disturb the next test.
             assert!(quick.decide(&json!({ "page_view": false })).json()["visitor"].is_string());
         }
     });
 }
 
-/// No key was read, and the one fact is the withdrawal.
+/// Checks that no key was read and that the only fact is the withdrawal.
 fn withdrawn(bare: &Bare, visitor: VisitorId, answer: &Value) {
     assert_eq!(answer.get("visitor").unwrap_or(&Value::Null), &Value::Null);
     bare.standin.wait("the withdrawal is queued", |held| (!held.facts_of(visitor).is_empty()).then_some(()));
@@ -378,14 +377,14 @@ fn withdrawn(bare: &Bare, visitor: VisitorId, answer: &Value) {
     assert!(matches!(facts.as_slice(), [f] if f.visitor == visitor && f.what == FactKind::Withdrawal), "{facts:?}");
 }
 
-/// No key was read, and nothing is told of anybody.
-fn nobody_s(bare: &Bare, path: &str) {
+/// Checks that no key was read and that no fact was sent.
+fn assert_anonymous(bare: &Bare, path: &str) {
     assert_eq!(bare.standin.held().asked, Vec::<Vec<String>>::new(), "{path}");
     assert_eq!(before_a_view(bare), Vec::new(), "{path}");
 }
 
-/// Everything that was queued but for a page of another browser, which permits it, and is seen behind all that. Facts leave
-/// after their answers, one behind the other: of what none is to come, none has come once this one is there.
+/// All facts queued before a page view of another browser, which has permission. Facts leave in the order of their
+/// answers; a fact that has not arrived before this page view was not sent.
 fn before_a_view(bare: &Bare) -> Vec<Fact> {
     let (other, viewer) = bare.returning();
     other.set_cookie("euconsent-v2", CONSENTS);
@@ -396,7 +395,7 @@ fn before_a_view(bare: &Bare) -> Vec<Fact> {
         if seen.is_empty() {
             return None;
         }
-        // Its own key was read.
+        // The key of the viewer was read.
         held.asked.pop();
         Some(before)
     })
@@ -410,11 +409,11 @@ fn hostile(bare: &Bare) {
     for body in bodies {
         for path in ["/v1/decide", "/v1/events"] {
             let answer = bare.browser().send("POST", path, &[], body.as_bytes());
-            // A line that is no event is one bad event of a batch; everything else is a bad request.
-            let told = answer.json();
-            let refused = told["error"]["code"].is_string() || told["rejected"][0]["code"].is_string();
-            assert!(refused && answer.status < 500, "{path} {body:.20}: {} {told}", answer.status);
-            assert!(told.get("accepted").is_none_or(|n| n == 0), "{path} {body:.20}");
+            // A line that is not an event is one bad event of a batch; any other body is a bad request.
+            let reply = answer.json();
+            let refused = reply["error"]["code"].is_string() || reply["rejected"][0]["code"].is_string();
+            assert!(refused && answer.status < 500, "{path} {body:.20}: {} {reply}", answer.status);
+            assert!(reply.get("accepted").is_none_or(|n| n == 0), "{path} {body:.20}");
         }
     }
     let health = bare.browser().send("GET", "/healthz", &[], b"").json();
@@ -438,7 +437,7 @@ fn stale(bare: &Bare) {
     assert_eq!(
         own.me(None)["own"]["pages"],
         6,
-        "its own facts are believed, and the ledger adds the three pages since"
+        "the visitor's own facts are used, and the ledger adds the three pages since"
     );
 }
 
@@ -449,9 +448,9 @@ fn tombstone(bare: &Bare) {
     let answer = browser.decide(&json!({}));
     assert_eq!((answer.json()["visitor"].clone(), answer.json()["reason"].clone()), (Value::Null, json!("forgotten")));
     assert_eq!(browser.cookie("cw_id"), None);
-    let anew = browser.view();
-    assert_ne!(anew["visitor"], json!(visitor.to_string()));
-    assert_eq!(anew["person"]["new_visitor"], true);
+    let next = browser.view();
+    assert_ne!(next["visitor"], json!(visitor.to_string()));
+    assert_eq!(next["person"]["new_visitor"], true);
 }
 
 fn straight_to_origin(bare: &Bare) {
@@ -459,7 +458,7 @@ fn straight_to_origin(bare: &Bare) {
     bare.standin.held().queue_refuses = true;
     let (browser, visitor) = bare.returning();
     browser.buy("direct", 5);
-    // A page view of the test before may still be on its way: the sync waited for is this visitor's.
+    // A page view of an earlier test may still arrive; this waits for the sync of this visitor.
     let of_visitor = |request: &SyncRequest| {
         let batch = wire::facts::decode_batch(&request.facts[0]).unwrap();
         batch.facts.len() == 1 && batch.facts[0].visitor == visitor
@@ -485,10 +484,10 @@ fn dead_letters(bare: &Bare) {
     bare.standin.reset();
     assert_eq!(bare.deliver("causeway-facts-dead", &[(2, batch.clone())]), [0; 0]);
     let held = bare.standin.held();
-    assert_eq!((&held.messages, held.synced.len()), (&vec![batch], 0), "sent as it was, and not to the origin");
+    assert_eq!((&held.messages, held.synced.len()), (&vec![batch], 0), "sent unchanged, and not to the origin");
 }
 
-fn nobody_takes(bare: &Bare) {
+fn nothing_accepts(bare: &Bare) {
     bare.standin.reset();
     let (browser, _) = bare.returning();
     let lost = |bare: &Bare| bare.browser().send("GET", "/healthz", &[], b"").json()["facts_lost"].as_u64().unwrap();
@@ -500,15 +499,17 @@ fn nobody_takes(bare: &Bare) {
     let answer = browser.events(&json!([{ "type": "page", "id": "a" }, { "type": "page", "id": "b" }]));
     assert_eq!((answer.status, answer.json()["error"]["code"].clone()), (503, json!("retry")));
     assert!(answer.header("retry-after").is_some());
-    assert_eq!(lost(bare), before, "they are asked for again");
+    assert_eq!(lost(bare), before, "the client sends them again");
     assert_eq!(browser.decide(&json!({})).status, 200, "the page does not notice");
     causeway_tests::eventually("its page view is counted", || (lost(bare) > before).then_some(()));
     assert_eq!(lost(bare), before + 1);
-    // The next sync tells the origin how many were lost.
+    // The next sync reports the number of lost facts to the origin.
     bare.standin.held().origin_refuses = false;
     browser.buy("after", 5);
-    let told = bare.standin.wait("the origin is told", |held| held.synced.iter().map(|(s, _)| s.lost).find(|n| *n > 0));
-    assert_eq!(told, 1);
+    let lost_facts = bare
+        .standin
+        .wait("the origin gets the number", |held| held.synced.iter().map(|(s, _)| s.lost).find(|n| *n > 0));
+    assert_eq!(lost_facts, 1);
 }
 
 fn misconfigured(_: &Bare) {
@@ -516,10 +517,10 @@ fn misconfigured(_: &Bare) {
     let browser = bare.browser();
     browser.send_header("origin", "https://pub.example");
     let preflight = [("access-control-request-method", "POST"), ("access-control-request-headers", "content-type")];
-    let [asked, answer] = [browser.send("OPTIONS", "/v1/decide", &preflight, b""), browser.decide(&json!({}))];
-    assert_eq!((asked.status, asked.header("access-control-allow-headers")), (204, Some("content-type")));
+    let [allowed, answer] = [browser.send("OPTIONS", "/v1/decide", &preflight, b""), browser.decide(&json!({}))];
+    assert_eq!((allowed.status, allowed.header("access-control-allow-headers")), (204, Some("content-type")));
     assert_eq!((answer.status, answer.json()["reason"].clone()), (200, json!("internal")));
-    for answer in [asked, answer] {
+    for answer in [allowed, answer] {
         assert_eq!(answer.header("access-control-allow-origin"), Some("https://pub.example"));
         assert_eq!(answer.header("access-control-allow-credentials"), Some("true"));
     }
@@ -530,10 +531,13 @@ fn misconfigured(_: &Bare) {
     assert_eq!((click.status, click.header("location")), (302, Some("/v1/c/token?again")));
     assert_eq!(browser.send("GET", "/v1/c/token?again", &[], b"").json()["reason"], json!("internal"));
     assert_eq!(browser.send("GET", "/healthz", &[], b"").status, 503);
-    // Facts come again, and dead letters need no module to be sent anew.
+    // Facts are delivered again, and dead letters are sent again without the module.
     let facts = [(1, b"facts".to_vec())];
-    let told = bare.handed("causeway-facts", &facts);
-    assert_eq!((&told["outcome"], &told["retryBatch"]), (&json!("ok"), &json!({ "retry": true, "delaySeconds": 300 })));
+    let outcome = bare.handed("causeway-facts", &facts);
+    assert_eq!(
+        (&outcome["outcome"], &outcome["retryBatch"]),
+        (&json!("ok"), &json!({ "retry": true, "delaySeconds": 300 }))
+    );
     assert_eq!(bare.deliver("causeway-facts-dead", &facts), Vec::<usize>::new());
-    assert!(bare.standin.held().woken, "what is no batch is told from one that is");
+    assert!(bare.standin.held().woken, "a message that is not a batch is recognised");
 }

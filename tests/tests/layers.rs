@@ -1,13 +1,13 @@
 //! The layers of each crate: a room uses itself and the rooms below it, and no two files use each other in a circle.
 //!
-//! Read from the text of the sources: `use` declarations and paths that begin with `crate::` or `super::`. Modules that only
-//! tests have are left out. An arrow that a macro makes is not seen.
-#![expect(clippy::unwrap_used, reason = "tests end at the first thing that is not so")]
+//! The text of the sources is searched for `use` declarations and for paths that begin with `crate::` or `super::`.
+//! Modules that exist only for tests are left out. An import that a macro makes is not found.
+#![expect(clippy::unwrap_used, reason = "a test ends at its first failure")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// The rooms of the origin, from the ground up.
+/// The rooms of the origin, from the bottom up.
 const ORIGIN: [&str; 16] = [
     "base",
     "store",
@@ -27,21 +27,21 @@ const ORIGIN: [&str; 16] = [
     "api",
 ];
 
-/// The rooms of the shared crate, from the ground up.
+/// The rooms of the shared crate, from the bottom up.
 const SHARED: [&str; 11] =
     ["base", "facts", "settings", "keys", "consent", "profiles", "identity", "targeting", "audience", "ads", "wire"];
 
-/// The rooms of the edge, from the ground up.
+/// The rooms of the edge, from the bottom up.
 const EDGE: [&str; 9] = ["site", "http", "cache", "state", "objects", "routes", "engine", "sync", "worker"];
 
-/// One source file of a crate: its module path, and its text without comments and tests.
+/// A source file of a crate: its module path, and its text without comments and tests.
 struct SourceFile {
     name: String,
     module: Vec<String>,
     code: String,
 }
 
-/// The sources of a crate, without the modules that only tests have.
+/// The sources of a crate, without modules that exist only for tests.
 fn sources(krate: &str) -> Vec<SourceFile> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join(krate).join("src");
     let mut files = Vec::new();
@@ -74,7 +74,7 @@ fn without_comments(text: &str) -> String {
     text.lines().map(|line| line.split("//").next().unwrap_or_default()).collect::<Vec<_>>().join("\n")
 }
 
-/// The modules in files of their own that a file declares for tests alone.
+/// The modules in separate files that a file declares only for tests.
 fn test_modules(file: &SourceFile) -> Vec<Vec<String>> {
     let (mut found, mut is_test) = (Vec::new(), false);
     for line in file.code.lines().map(str::trim) {
@@ -88,9 +88,9 @@ fn test_modules(file: &SourceFile) -> Vec<Vec<String>> {
     found
 }
 
-/// The code before the tests that stand at the end of a file.
+/// The code before the tests at the end of a file.
 fn without_tests(code: &str) -> String {
-    let mut kept = Vec::new();
+    let mut code_lines = Vec::new();
     let mut lines = code.lines().peekable();
     while let Some(line) = lines.next() {
         if line == "#[cfg(test)]" {
@@ -100,12 +100,12 @@ fn without_tests(code: &str) -> String {
                 break;
             }
         }
-        kept.push(line);
+        code_lines.push(line);
     }
-    kept.join("\n")
+    code_lines.join("\n")
 }
 
-/// The modules that a file names, from the crate's root.
+/// The modules that a file names, as paths from the crate's root.
 fn used(file: &SourceFile) -> BTreeSet<Vec<String>> {
     let mut found = BTreeSet::new();
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
@@ -130,7 +130,7 @@ fn used(file: &SourceFile) -> BTreeSet<Vec<String>> {
     found
 }
 
-/// Reads one path, or the tree in braces that ends it. Gives what is left.
+/// Reads one path, or the tree in braces at its end; returns the rest of the text.
 fn expand<'t>(base: &[String], text: &'t str, found: &mut BTreeSet<Vec<String>>) -> &'t str {
     let (mut path, mut rest) = (base.to_vec(), text.trim_start());
     loop {
@@ -156,7 +156,7 @@ fn expand<'t>(base: &[String], text: &'t str, found: &mut BTreeSet<Vec<String>>)
     }
 }
 
-/// Arrows that lead from a room to one above it.
+/// Imports that lead from a room to one above it.
 fn upward(files: &[SourceFile], rooms: &[&str]) -> Vec<String> {
     let height = |module: &[String]| rooms.iter().position(|room| module.first().is_some_and(|first| first == room));
     let mut found = Vec::new();
@@ -178,9 +178,9 @@ fn no_room_uses_a_room_above_it() {
         let files = sources(krate);
         let rooms: BTreeSet<&str> = files.iter().filter_map(|file| file.module.first()).map(String::as_str).collect();
         let unknown: Vec<_> = rooms.iter().filter(|room| **room != "cli" && !layers.contains(room)).collect();
-        assert!(unknown.is_empty(), "{krate}: rooms without a layer: {unknown:?}; add them from the ground up");
+        assert!(unknown.is_empty(), "{krate}: rooms without a layer: {unknown:?}; add them from the bottom up");
         let found = upward(&files, layers);
-        assert!(found.is_empty(), "{krate}: {} upward arrows:\n{}", found.len(), found.join("\n"));
+        assert!(found.is_empty(), "{krate}: {} upward imports:\n{}", found.len(), found.join("\n"));
     }
 }
 
@@ -190,7 +190,7 @@ fn planted(name: &str, code: &str) -> SourceFile {
 }
 
 #[test]
-fn an_upward_arrow_is_seen_in_every_form() {
+fn an_upward_import_is_found_in_every_form() {
     let rooms = ["ground", "roof"];
     for code in [
         "use crate::roof::tile;",
@@ -247,7 +247,7 @@ fn no_two_files_of_a_crate_use_each_other_in_a_circle() {
 }
 
 #[test]
-fn a_circle_of_files_is_seen() {
+fn a_circle_of_files_is_found() {
     let files = [
         planted("a", "use crate::b::X;"),
         planted("b", "use super::c;"),

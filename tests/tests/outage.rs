@@ -1,5 +1,5 @@
-//! The origin stopped, killed and started again, in the middle of everything.
-#![expect(clippy::unwrap_used, reason = "tests end at the first thing that is not so")]
+//! The origin is stopped, killed and started again while requests and events arrive.
+#![expect(clippy::unwrap_used, reason = "a test ends at its first failure")]
 
 use std::time::{Duration, Instant};
 
@@ -10,16 +10,17 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 fn main() {
-    // A world each: what is killed leaves entries of the outbox leased for a minute, and every message is counted.
+    // Each test has its own world: a killed origin leaves outbox entries leased for a minute, and every message is
+    // counted.
     run_in_turn(
         || (),
         &[
-            ("the_origin_goes_and_comes_and_is_killed_and_nothing_acknowledged_is_lost", |()| {
+            ("no_acknowledged_fact_is_lost_while_the_origin_is_stopped_and_killed", |()| {
                 let world = World::start();
                 stopped(&world);
                 killed_in_a_burst(&world);
             }),
-            ("s1_10_a_bridging_answer_does_not_wait_for_the_origin", |()| bridges_alone(&World::start())),
+            ("a_bridging_answer_does_not_wait_for_the_origin", |()| bridges_alone(&World::start())),
         ],
     )
 }
@@ -30,7 +31,7 @@ fn half_and_most(mut all: Vec<Duration>) -> [Duration; 2] {
     [all[all.len() / 2], all[all.len() * 9 / 10]]
 }
 
-/// Messages of the facts queue that a part sends: each page and each call of `/v1/events` is one.
+/// Messages of the facts queue that each part sends: one for each page and each call of `/v1/events`.
 const STOPPED: u64 = 1 + 3 * 40 + 1;
 const BURST: u64 = 200 + 5 * 200;
 
@@ -47,15 +48,16 @@ fn stopped(world: &World) {
         half_and_most((0..40).map(call).collect())
     };
     let all_up = timed();
-    // A closed port refuses in a millisecond. One that is open, and where nobody answers, is what would be waited for.
+    // A closed port refuses within a millisecond; an open port without an answer shows whether a request waits for the
+    // origin.
     let all_hanging = world.while_origin_hangs(timed);
     world.end_origin(Signal::TERM);
     let all_down = timed();
     browser.buy("while-down", 3_000_000);
     for ((up, hanging), down) in all_up.into_iter().zip(all_hanging).zip(all_down) {
-        let most = up * 3 + Duration::from_millis(20);
-        assert!(down < most, "with the origin {up:?}, without {down:?}");
-        assert!(hanging < most.min(Duration::from_millis(150)), "with the origin {up:?}, while it hangs {hanging:?}");
+        let limit = up * 3 + Duration::from_millis(20);
+        assert!(down < limit, "with the origin {up:?}, without {down:?}");
+        assert!(hanging < limit.min(Duration::from_millis(150)), "with the origin {up:?}, while it hangs {hanging:?}");
     }
     world.start_origin();
     let held = world.settles(&visitor, 121, 1);
@@ -70,22 +72,22 @@ fn buys_five(browser: &Browser, round: usize) {
     assert_eq!((answer.status, answer.json()["accepted"].clone()), (202, json!(5)));
 }
 
-/// 5,000 events from 200 visitors, the origin killed twice in between.
+/// 200 visitors send 5,000 events; the origin is killed twice meanwhile.
 fn killed_in_a_burst(world: &World) {
     let browsers: Vec<Browser> = (0..200).map(|_| world.browser()).collect();
     let visitors: Vec<String> = browsers.iter().map(|b| b.view()["visitor"].as_str().unwrap().to_owned()).collect();
     let start = Instant::now();
     for round in 0..5 {
-        let (before, behind) = browsers.split_at(browsers.len() / 2);
-        before.iter().for_each(|browser| buys_five(browser, round));
+        let (first, second) = browsers.split_at(browsers.len() / 2);
+        first.iter().for_each(|browser| buys_five(browser, round));
         let failed = world.failed_syncs();
         let kill = matches!(round, 1 | 3);
         if kill {
             world.end_origin(Signal::KILL);
         }
-        behind.iter().for_each(|browser| buys_five(browser, round));
+        second.iter().for_each(|browser| buys_five(browser, round));
         if kill {
-            eventually("facts found the origin dead", || (world.failed_syncs() > failed).then_some(()));
+            eventually("syncs found the origin down", || (world.failed_syncs() > failed).then_some(()));
             world.start_origin();
         }
     }
@@ -94,8 +96,9 @@ fn killed_in_a_burst(world: &World) {
         let own = world.visitor(visitor)["own"].take();
         ["pages", "purchases", "revenue_micros"].map(|name| own[name].as_u64())
     };
-    // What came while the origin was dead comes again later and later. What had come was perhaps sent again too, as its answer
-    // died with the origin: until nothing is left to send, and what comes behind it is folded, a fact may still count twice.
+    // Facts that came while the origin was down are sent again after growing delays. A sync whose answer was lost is
+    // also sent again. A fact may be counted twice in between, until all messages are acknowledged and all later facts
+    // are folded.
     within(Duration::from_secs(180), "every message is acknowledged", || {
         (world.acknowledged() == STOPPED + BURST).then_some(())
     });
@@ -106,7 +109,7 @@ fn killed_in_a_burst(world: &World) {
     }
 }
 
-/// What bridges is in the KV: the answer that does it is whole while the origin says nothing at all.
+/// The bridge comes from the KV: the answer is complete while the origin does not respond.
 fn bridges_alone(world: &World) {
     let proof = world.proof("demo", "hung");
     let user = json!({ "user": { "ids": { "member": "hung" }, "proofs": { "member": proof } } });
@@ -118,9 +121,9 @@ fn bridges_alone(world: &World) {
     world.published();
     eventually("the laptop's own snapshot is read", || (laptop.me(None)["kv_reads"] == json!(1)).then_some(()));
     let bridging = world.while_origin_hangs(|| laptop.decide(&user));
-    let told = bridging.json();
-    assert_eq!((bridging.status, &told["visitor"]), (200, &known[1]), "{told}");
-    assert_eq!(told["person"], json!({ "devices": 2, "new_visitor": false, "bridged": true }));
-    assert_eq!((&told["kv_reads"], told.get("degraded")), (&json!(2), None));
+    let reply = bridging.json();
+    assert_eq!((bridging.status, &reply["visitor"]), (200, &known[1]), "{reply}");
+    assert_eq!(reply["person"], json!({ "devices": 2, "new_visitor": false, "bridged": true }));
+    assert_eq!((&reply["kv_reads"], reply.get("degraded")), (&json!(2), None));
     assert!(bridging.took < Duration::from_millis(500), "{:?}", bridging.took);
 }

@@ -1,11 +1,6 @@
-//! The worker in WebAssembly and the engine natively: ten thousand random pages get the same answer, cookies and facts, to the
-//! last byte.
-#![expect(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    clippy::panic,
-    reason = "tests end at the first thing that is not so"
-)]
+//! The worker in WebAssembly and the native engine give the same answer, cookies and facts for ten thousand random
+//! pages, to the last byte.
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test ends at its first failure")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
@@ -38,22 +33,22 @@ const ADS: u64 = 120;
 const VISITORS: u64 = 200;
 const SIZES: [[u32; 2]; 4] = [[728, 90], [300, 250], [160, 600], [970, 250]];
 const WORDS: [&str; 3] = ["home", "article", "search"];
-const EXPLAIN: &str = "the key of those who ask why";
+const EXPLAIN: &str = "the explain key";
 const KEYWORDS: [&str; 4] = ["hotel", "beach", "shoes", "news"];
 
 struct Dice(u64);
 
 impl Dice {
-    fn below(&mut self, most: u64) -> u64 {
-        causeway_shared::base::random::next(&mut self.0) % most
+    fn below(&mut self, bound: u64) -> u64 {
+        causeway_shared::base::random::next(&mut self.0) % bound
     }
 
     fn of<T: Copy>(&mut self, all: &[T]) -> T {
         all[usize::try_from(self.below(all.len() as u64)).unwrap()]
     }
 
-    fn small(&mut self, most: u64) -> u32 {
-        u32::try_from(self.below(most)).unwrap()
+    fn small(&mut self, bound: u64) -> u32 {
+        u32::try_from(self.below(bound)).unwrap()
     }
 }
 
@@ -182,7 +177,7 @@ fn snapshot(dice: &mut Dice, visitor: VisitorId, entities: &[AdEntity]) -> Snaps
     Snapshot { version, visitor, unique: Vec::new(), membership, profiles, best: None }
 }
 
-/// The world as both sides get it: configuration, keys, the KV, and the requests.
+/// The world for both sides: configuration, keys, the KV, and the requests.
 fn world(seed: u64) -> Value {
     let mut dice = Dice(seed);
     let tenant: TenantId = "demo".parse().unwrap();
@@ -250,7 +245,7 @@ fn bytes(hex: &str) -> Vec<u8> {
     (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect()
 }
 
-/// The head text of a request, as the worker reads it.
+/// The head of a request in the worker's text format.
 fn head(request: &Value) -> String {
     let header = |name: &str| request["headers"][name].as_str().unwrap_or_default().to_owned();
     let [method, url] = ["method", "url"].map(|field| request[field].as_str().unwrap());
@@ -258,7 +253,7 @@ fn head(request: &Value) -> String {
     format!("{method}\n{url}\n{}", values.join("\n"))
 }
 
-/// The digest of an answer's status, headers, body and facts, and its body. No object answers.
+/// The digest of an answer's status, headers, body and facts, and the body. No object answers.
 fn play(engine: &mut Engine, kv: &Value, request: &Value) -> (String, Value) {
     let text = |name: &str| request[name].as_str().unwrap();
     let now = request["now"].as_u64().unwrap();
@@ -291,7 +286,7 @@ fn play(engine: &mut Engine, kv: &Value, request: &Value) -> (String, Value) {
 
 #[test]
 fn the_worker_answers_ten_thousand_pages_as_native_code_does() {
-    // Both variables are set by `cargo xtask test e2e`.
+    // `cargo xtask test e2e` sets both variables.
     let variable = |name: &str| std::env::var_os(name).unwrap();
     let world = world(1);
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/platform/parity.mjs");

@@ -1,4 +1,5 @@
-//! `docs/REQUIREMENTS.md` names tests that exist: each row is there once, names a test, and each named test is found.
+//! `docs/REQUIREMENTS.md` names existing tests: it has each row once, each row names a test, and each named test
+//! exists.
 #![expect(clippy::unwrap_used, reason = "a test may fail")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -6,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const DOCUMENT: &str = "docs/REQUIREMENTS.md";
-/// Mark of a part of a row that no test shows.
+/// Marks a part of a row that no test shows.
 const NO_TEST: &str = "**no test**";
-/// Crates as the document names them, and the folder of each one's tests.
+/// The crates as the document names them, and the folder of each crate's tests.
 const CRATES: [(&str, &str); 8] = [
     ("shared", "shared/"),
     ("edge", "edge/"),
@@ -31,14 +32,14 @@ fn row_ids() -> Vec<String> {
     seeds.into_iter().chain(faults).flat_map(ids_of).collect()
 }
 
-/// A row of a table: its id, and its last cell.
+/// A row of a table: its id and its last cell.
 struct Row<'a> {
     id: &'a str,
     tests: &'a str,
 }
 
 impl<'a> Row<'a> {
-    /// The row in a line of the document; `None` for a heading of a table and for a line outside the tables of rows.
+    /// Reads a line of the document; `None` for the heading of a table and for any other line.
     fn read(line: &'a str) -> Option<Self> {
         let cells: Vec<&str> = line.strip_prefix("| ")?.strip_suffix(" |")?.split(" | ").map(str::trim).collect();
         let (id, tests) = (*cells.first()?, *cells.last()?);
@@ -55,7 +56,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
 }
 
-/// Source files that git tracks or would add, with their text, by their path below the root.
+/// Text of the source files that git tracks or would add, by their path relative to the root.
 fn source_files() -> BTreeMap<String, String> {
     let listed = Command::new("git")
         .args(["ls-files", "--cached", "--others", "--exclude-standard", "--", "*.rs", "*.test.mjs"])
@@ -66,63 +67,46 @@ fn source_files() -> BTreeMap<String, String> {
     paths.lines().filter_map(|path| Some((path.to_owned(), std::fs::read_to_string(root().join(path)).ok()?))).collect()
 }
 
-/// A test's name without row numbers: `s3_04_`, `field_01_and_02_`, `invariant_6_`, `issue_5_`, `e15_`, `adcp_`.
-fn without_row_numbers(name: &str) -> String {
-    let is_number = |word: Option<&&str>| word.is_some_and(|word| word.bytes().all(|b| b.is_ascii_digit()));
-    let is_row = |word: &str| {
-        let number = word.trim_start_matches(['s', 'e', 'c']).trim_end_matches(['a', 'b', 'c']);
-        word.starts_with(['s', 'e', 'c']) && number.len() < word.len() && is_number(Some(&number)) && !number.is_empty()
-    };
-    let words: Vec<&str> = name.split('_').collect();
-    let (mut stripped, mut at) = (Vec::new(), 0);
-    while let Some(word) = words.get(at) {
-        let followed = is_number(words.get(at + 1));
-        let leads = stripped.is_empty();
-        at += match *word {
-            "s1" | "s2" | "s3" | "s4" | "s5" if followed => 2,
-            "field" | "invariant" | "issue" if leads && followed => 2,
-            "and" if leads && at > 0 && followed => 2,
-            "adcp" if leads => 1,
-            word if leads && is_row(word) => 1,
-            word => {
-                stripped.push(word);
-                1
-            }
-        };
-    }
-    stripped.join("_")
+/// Whether a test's name begins with the id of a row, such as `s3_04_`, `e15_` or `field_07_`.
+fn begins_with_row_id(name: &str) -> bool {
+    let is_number = |word: &str| !word.is_empty() && word.bytes().all(|b| b.is_ascii_digit());
+    let mut words = name.split('_');
+    let (first, second) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    let number = first.trim_start_matches(['s', 'e', 'c']).trim_end_matches(['a', 'b', 'c']);
+    (first.starts_with(['s', 'e', 'c']) && is_number(number))
+        || (["field", "invariant", "issue"].contains(&first) && is_number(second))
 }
 
-/// Names of the functions that a file of Rust has as tests, and of the cases that it hands to a runner of its own.
+/// Names of the test functions of a Rust file, and of the cases that it passes to a custom runner.
 fn rust_tests(text: &str, found: &mut BTreeSet<String>) {
     let mut is_marked = false;
     for line in text.lines().map(str::trim_start) {
         is_marked |= line.starts_with("#[test]") || line.starts_with("#[tokio::test");
         let function = line.trim_start_matches("async ").strip_prefix("fn ");
         if let Some((name, _)) = function.filter(|_| is_marked).and_then(|rest| rest.split_once('(')) {
-            found.insert(without_row_numbers(name));
+            found.insert(name.to_owned());
             is_marked = false;
         }
     }
     if text.contains("use causeway_tests::") {
         let is_case =
             |piece: &&str| piece.contains('_') && piece.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
-        found.extend(text.split('"').filter(is_case).map(without_row_numbers));
+        found.extend(text.split('"').filter(is_case).map(str::to_owned));
     }
 }
 
-/// Titles of the tests of a file for Node's runner: after `test(`, or at the beginning of a list that the test goes through.
+/// Titles of the tests of a file for Node's runner: after `test(`, or at the beginning of a list of cases.
 fn node_tests(text: &str, found: &mut BTreeSet<String>) {
     for opening in ["test(\"", "test(`", "[\""] {
         let closing = if opening.ends_with('`') { '`' } else { '"' };
         for piece in text.split(opening).skip(1) {
             let title = piece.split(closing).next().unwrap_or_default();
-            found.insert(without_row_numbers(&without_placeholders(title)));
+            found.insert(without_placeholders(title));
         }
     }
 }
 
-/// A title with `*` in place of each `${…}`; several in a row are one `*`.
+/// A title with `*` in place of each `${…}`; several in a row become one `*`.
 fn without_placeholders(title: &str) -> String {
     let mut shown = String::new();
     for (nth, piece) in title.split("${").enumerate() {
@@ -135,7 +119,7 @@ fn without_placeholders(title: &str) -> String {
     shown
 }
 
-/// Everything that a row may name.
+/// All names that a row may use.
 struct Known {
     /// Names of tests by crate.
     tests: BTreeMap<&'static str, BTreeSet<String>>,
@@ -154,7 +138,7 @@ impl Known {
         Self { tests, files }
     }
 
-    /// Whether there is a test, a checker of the simulator or a bench of this name.
+    /// Whether a test, a checker of the simulator or a bench has this name.
     fn has(&self, named: &str) -> bool {
         let Some((of, name)) = named.split_once(": ") else { return false };
         match (of, name.strip_prefix("checker ")) {
@@ -170,7 +154,7 @@ impl Known {
         }
     }
 
-    /// What is wrong with the rows of a document, one line each.
+    /// Problems in the rows of a document, one line each.
     fn problems(&self, document: &str) -> Vec<String> {
         let rows: Vec<Row<'_>> = document.lines().filter_map(Row::read).collect();
         let mut problems = Vec::new();
@@ -193,7 +177,7 @@ impl Known {
     }
 }
 
-/// `counting-api` as the variant of an enum: `CountingApi`.
+/// The name of an enum variant: `CountingApi` for `counting-api`.
 fn camel_case(name: &str) -> String {
     let capitalised = |word: &str| {
         let mut letters = word.chars();
@@ -212,7 +196,7 @@ fn every_requirement_names_tests_that_exist() {
 #[test]
 fn a_wrong_name_a_missing_row_and_a_row_without_a_test_are_found() {
     let files = [
-        ("origin/src/fold.rs", "#[test]\nfn field_04_repeats_change_nothing() {}\nfn helper() {}"),
+        ("origin/src/fold.rs", "#[test]\nfn repeats_change_nothing() {}\nfn helper() {}"),
         ("tests/sim/src/check/views.rs", ""),
         ("xtask/bench/src/main.rs", "enum Bench {\n    CountingApi(Options),\n}"),
         ("tests/browser/demo.test.mjs", "test(`one_of_${what}_counts`, async () => {});"),
@@ -245,16 +229,14 @@ fn a_wrong_name_a_missing_row_and_a_row_without_a_test_are_found() {
 }
 
 #[test]
-fn row_numbers_are_left_out_of_names() {
-    for (name, without) in [
-        ("s4_02_s4_04_an_audience_is_counted", "an_audience_is_counted"),
-        ("field_08_and_18_a_merge", "a_merge"),
-        ("s1_11_step_2_a_login_s1_03_writes", "step_2_a_login_writes"),
-        ("invariant_12_nothing_is_erased", "nothing_is_erased"),
-        ("s4a_the_visitor", "the_visitor"),
-        ("a_sync_and_its_answer", "a_sync_and_its_answer"),
-        ("cookie_payloads", "cookie_payloads"),
-    ] {
-        assert_eq!(without_row_numbers(name), without);
+fn no_test_is_named_by_the_id_of_a_row() {
+    let known = Known::of(source_files());
+    let numbered: Vec<&String> = known.tests.values().flatten().filter(|name| begins_with_row_id(name)).collect();
+    assert!(numbered.is_empty(), "{DOCUMENT} maps rows to tests: {numbered:#?}");
+    for words in [["s4", "02", "counts"], ["s4a", "the", "visitor"], ["e15", "an", "order"], ["field", "07", "a"]] {
+        assert!(begins_with_row_id(&words.join("_")), "{words:?}");
+    }
+    for name in ["a_sync_and_its_answer", "cookie_payloads", "segments_expire", "fields_of_a_person"] {
+        assert!(!begins_with_row_id(name), "{name}");
     }
 }

@@ -1,6 +1,6 @@
-//! Strict caps and limited offers, through the real worker and its objects: what is asked at once from several pages, what
-//! an impression without an object's word counts, and who gets the units that there are.
-#![expect(clippy::unwrap_used, reason = "tests end at the first thing that is not so")]
+//! Strict caps and limited offers with the real worker and its objects: parallel pages of one person, impressions that
+//! no object granted, and the recipients of the offer codes.
+#![expect(clippy::unwrap_used, reason = "a test ends at its first failure")]
 
 use causeway_shared::base::ids::VisitorId;
 use causeway_shared::facts::fact::FactKind;
@@ -14,14 +14,15 @@ fn main() {
     run(
         || Bare::with(&once()),
         &[
-            ("s3_05_of_parallel_claims_at_a_limit_of_one_one_is_served", parallel),
-            ("s3_05_a_strict_impression_counts_once_and_only_by_its_address", counts_once),
-            ("s4_07_of_sixty_people_at_once_twenty_get_the_twenty_units", units),
+            ("one_of_parallel_pages_is_served_at_a_limit_of_one", parallel),
+            ("a_strict_impression_counts_once_and_only_through_its_address", counts_once),
+            ("twenty_of_sixty_people_at_once_get_the_twenty_offer_codes", units),
         ],
     )
 }
 
-/// One ad that a person may see once a day, exactly; and on pages of offers one that twenty people may get.
+/// One ad with a strict cap of one a day per person; and, on pages with the keyword `offers`, one with twenty offer
+/// codes.
 fn once() -> Value {
     let cap = json!([{ "action": "impression", "limit": 1, "window": { "interval": 1, "unit": "days" } }]);
     json!({
@@ -45,8 +46,8 @@ fn page(browser: &Browser) -> Value {
     answer.json()["decisions"][0].clone()
 }
 
-/// A page that was served the ad, and how many were asked for: the machine may be busy enough for an object to be late, which
-/// is no failure.
+/// A page that was served the ad, and the number of pages requested: on a busy machine an object may answer too late,
+/// which is not a failure.
 fn served(browser: &Browser) -> (Value, usize) {
     let mut pages = 0;
     let decision = causeway_tests::eventually("an object answers in time", || {
@@ -60,10 +61,10 @@ fn parallel(world: &Bare) {
     causeway_tests::eventually("an object answers in time", || (at_once(world) == 1).then_some(()));
 }
 
-/// On how many of eight pages at once a new person is served the ad.
+/// Number of eight parallel pages on which a new person is served the ad.
 fn at_once(world: &Bare) -> usize {
     let (browser, _) = world.returning();
-    // The same cookies on every page: no ledger tells one of the other.
+    // All pages carry the same cookies, so that no ledger names another page's ad.
     let pages: Vec<Browser> = (0..8).map(|_| world.browser()).collect();
     pages.iter().for_each(|page| page.put_back(browser.cookies()));
     let shown: Vec<Value> = std::thread::scope(|scope| {
@@ -89,24 +90,24 @@ fn counts_once(world: &Bare) {
         let pixel = browser.send("GET", decision["impression_url"].as_str().unwrap(), &[], b"");
         assert_eq!(pixel.status, 200);
     }
-    // The page view comes behind them in the same queue.
+    // The page view follows the impressions in the same queue.
     assert_eq!(page(&browser)["ad"]["id"], "house");
     let viewed = |held: &Held| facts(held, visitor, |what| matches!(what, FactKind::Page { .. }));
     world.standin.wait("the page view is queued", |held| (viewed(held) == pages + 1).then_some(()));
     assert_eq!(seen(), 1);
 }
 
-/// How many such facts of a visitor the queue took.
-fn facts(held: &Held, visitor: VisitorId, such: impl Fn(&FactKind) -> bool) -> usize {
-    held.facts_of(visitor).iter().filter(|fact| such(&fact.what)).count()
+/// Number of a visitor's facts of this kind that the queue accepted.
+fn facts(held: &Held, visitor: VisitorId, is_kind: impl Fn(&FactKind) -> bool) -> usize {
+    held.facts_of(visitor).iter().filter(|fact| is_kind(&fact.what)).count()
 }
 
-/// The unit that a person is shown on a page of offers, once an object answered in time.
+/// The offer code that a person is shown on a page of offers, after an object answered in time.
 fn unit(browser: &Browser) -> Option<u64> {
     causeway_tests::eventually("an object answers in time", || {
         let page = json!({ "placements": [{ "id": "top" }], "page": { "keywords": ["offers"] } });
         let answer = browser.decide(&page).json();
-        // An object that did not answer in time, or a history that was read late.
+        // An object that did not answer in time, or a snapshot that was read late.
         let late = answer["degraded"].is_array();
         let ad = &answer["decisions"][0]["ad"];
         if ad["id"] == "code" {
@@ -133,7 +134,7 @@ fn units(world: &Bare) {
     assert_eq!(numbers, (0..20).collect::<Vec<u64>>());
     for (browser, visitor, had) in got {
         assert_eq!(unit(&browser), had);
-        let told = || {
+        let reported = || {
             let facts = world.standin.held().facts_of(visitor).into_iter();
             let numbers = facts.filter_map(|fact| match fact.what {
                 FactKind::Unit { campaign: 2, number } => Some(u64::from(number)),
@@ -141,6 +142,8 @@ fn units(world: &Bare) {
             });
             numbers.collect::<std::collections::BTreeSet<u64>>()
         };
-        causeway_tests::eventually("its unit is told", || (told() == had.into_iter().collect()).then_some(()));
+        causeway_tests::eventually("its offer code is reported", || {
+            (reported() == had.into_iter().collect()).then_some(())
+        });
     }
 }

@@ -1,6 +1,6 @@
-//! Faults of the platform under the worker, in workerd: a trap, a killed process, a KV that does not answer, a client that
-//! leaves, and thousands of requests that overlap.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "tests end at the first thing that is not so")]
+//! Faults of the platform, with the worker in workerd: a trap, a killed process, a KV that does not answer, a client
+//! that leaves, and thousands of overlapping requests.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test ends at its first failure")]
 
 use std::collections::BTreeSet;
 use std::io::Write as _;
@@ -15,16 +15,16 @@ use causeway_tests::eventually;
 use causeway_tests::standin::Reads;
 use serde_json::{Value, json};
 
-/// Requests that overlap, each with a mark of its own.
+/// Overlapping requests, each with a unique mark.
 const INTERLEAVED: u64 = 10_000;
-/// Requests at once around a trap.
+/// Parallel requests during a trap.
 const CONCURRENT: usize = 200;
 
 fn restarts(bare: &Bare) -> u64 {
     bare.browser().send("GET", "/healthz", &[], b"").json()["module_restarts"].as_u64().unwrap()
 }
 
-/// A call that traps in the middle.
+/// A call that traps during the request.
 fn trap(browser: &Browser) -> Answer {
     browser.send("POST", &format!("/v1/decide?{TRAP}"), &[], b"{}")
 }
@@ -114,7 +114,7 @@ fn strict_ad() -> Value {
     })
 }
 
-/// Places the strict ad in front of a new visitor; gives the visitor's browser as it was before.
+/// Places the strict ad for a new visitor; returns its browser with the cookies from before the placement.
 fn place_strict_ad(bare: &Bare) -> Browser {
     eventually("the object grants the ad", || {
         let (browser, _) = bare.returning();
@@ -125,7 +125,7 @@ fn place_strict_ad(bare: &Bare) -> Browser {
     })
 }
 
-/// With cookies that know nothing of the first placement, the object alone holds the cap.
+/// Whether the cap holds for cookies that do not name the first placement, so that only the object knows it.
 fn is_capped(browser: &Browser) -> bool {
     let before = browser.cookies();
     let answer = browser.decide(&json!({})).json();
@@ -209,8 +209,8 @@ fn the_facts_of_a_client_that_left_are_sent() {
         "POST /v1/decide HTTP/1.1\r\nhost: localhost\r\ncookie: {cookie}\r\nuser-agent: {agent}\r\ncontent-length: 2\r\n\r\n{{}}"
     );
     stream.write_all(request.as_bytes()).unwrap();
-    let asked = |held: &mut causeway_tests::standin::Held| (!held.asked.is_empty()).then_some(());
-    bare.standin.wait("the request reads the KV", asked);
+    let has_read = |held: &mut causeway_tests::standin::Held| (!held.asked.is_empty()).then_some(());
+    bare.standin.wait("the request reads the KV", has_read);
     drop(stream);
     let queued = |held: &mut causeway_tests::standin::Held| (!held.facts_of(visitor).is_empty()).then_some(());
     bare.standin.wait("its page view is queued", queued);
@@ -247,6 +247,9 @@ fn overlapping_requests_get_their_own_answers() {
         }
     });
     let late = late.into_inner();
-    assert!(late > INTERLEAVED / 100, "{late} of {INTERLEAVED} reads were late: both ways out of a wait were taken");
+    assert!(
+        late > INTERLEAVED / 100,
+        "{late} of {INTERLEAVED} reads were late: the test needs late reads and reads in time"
+    );
     assert_eq!(restarts(&bare), 0);
 }

@@ -148,7 +148,7 @@ async fn a_body_with_a_field_that_its_route_does_not_have_is_refused_and_the_fie
 }
 
 #[tokio::test]
-async fn invariant_12_nothing_is_erased_or_cut_up_to_a_date_that_no_sync_vouches_for() {
+async fn nothing_is_deleted_up_to_a_date_that_no_sync_confirms() {
     let mut origin = Origin::new();
     origin.now = clock::now();
     let logins = [1, 2].map(|v| origin.login(visitor(v), 1, origin.now, "ann"));

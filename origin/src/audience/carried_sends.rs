@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn field_23_whom_a_send_told_since_the_backup_stays_told_and_what_nobody_knows_of_waits() {
+    fn deliveries_since_the_backup_stay_recorded_and_unknown_sends_wait() {
         let (before, mut restored) = (Origin::new(), Origin::new());
         let known = before.tenant("demo").no.0;
         send(&before.conn, known, "june", 40, 2, Some(5));
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn field_23_a_store_of_another_origin_gives_its_tenants_rows_to_the_tenants_of_those_names() {
+    fn the_store_of_another_origin_gives_its_rows_to_the_tenants_with_the_same_names() {
         let (fresh, mut restored) = (Origin::new(), Origin::new());
         let tenants = |conn: &Connection, names: [&str; 2]| {
             conn.execute_batch("DELETE FROM tenants").unwrap();

@@ -86,7 +86,7 @@ fn joins(of: VisitorId, n: u32, at: Millis, segment: u32, hours: u32) -> Fact {
 }
 
 #[test]
-fn field_08_and_18_a_merge_and_an_unlink_move_membership_with_the_next_step() {
+fn a_merge_and_an_unlink_change_an_audience_at_its_next_step() {
     let mut world = World::new();
     let (a, b) = (visitor(1), visitor(2));
     // The first visitor is the older one and therefore the master after the join. The second's segments must not stay
@@ -135,7 +135,7 @@ fn an_order_of_two_browsers_is_one_purchase_of_an_audience_s_person() {
 }
 
 #[test]
-fn field_18_an_estimate_looks_at_some_keeps_whom_it_had_and_its_interval_holds_the_count() {
+fn an_estimate_reads_a_growing_sample_and_its_interval_contains_the_count() {
     let mut world = World::new();
     // A third is in a segment. A sixth bought twice, which the index leaves to the store; another sixth bought once.
     let of = |n: u32| match n % 6 {
@@ -224,7 +224,7 @@ fn a_segment_that_ended_by_a_clock_ahead_has_not_when_the_clock_is_right() {
 }
 
 #[test]
-fn field_18_who_is_erased_is_in_no_file_of_columns() {
+fn an_erased_visitor_is_in_no_file_of_the_audience_index() {
     let mut world = World::new();
     let mail = |of: &str| AttributeValue::String(of.to_owned());
     let (ann, bert) = ("ann@example.org", "bert@example.org");
@@ -267,7 +267,7 @@ fn field_18_who_is_erased_is_in_no_file_of_columns() {
 }
 
 #[test]
-fn s4_08_two_tenants_people_are_apart() {
+fn the_people_of_two_tenants_are_separate() {
     let mut world = World::new();
     world.origin.send("demo", &[page(visitor(1), 1, NOW)]);
     world.origin.send("other", &[page(visitor(1), 1, NOW), page(visitor(2), 1, NOW)]);
@@ -306,7 +306,7 @@ fn random_facts(world: &mut World, random: &mut Random, n: u32) {
 }
 
 #[test]
-fn s4_05_columns_that_follow_say_what_the_store_and_columns_built_anew_say() {
+fn an_updated_audience_index_equals_the_store_and_a_rebuilt_index() {
     let filters = [
         json!({}),
         json!({"segments": {"$in": [1, 3]}}),

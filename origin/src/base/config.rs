@@ -464,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn s4_13_a_time_zone_that_is_none_is_named_with_its_key() {
+    fn an_unknown_time_zone_is_reported_with_its_key() {
         let zone = |name: &str| parse(&format!("{SMALL}time_zone = \"{name}\""), &[]);
         assert_eq!(zone("Europe/Berlin").unwrap().edge.tenants[0].time_zone, "Europe/Berlin");
         assert_eq!(parse(SMALL, &[]).unwrap().edge.tenants[0].time_zone, "UTC");
@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn s4_07_a_webhook_is_told_over_tls_or_on_this_machine() {
+    fn a_webhook_uses_tls_or_the_loopback_interface() {
         let webhook = |url: &str| parse(&format!("{SMALL}webhook = \"{url}\""), &[]);
         for url in ["https://pub.example/sends?a=b", "http://localhost:8080/", "http://127.0.0.2/x", "http://[::1]:1/"]
         {

@@ -57,7 +57,7 @@ mod tests {
     const AUTUMN: Millis = 1_824_944_400_000;
 
     #[test]
-    fn s4_13_offsets_are_those_of_the_zone_and_change_with_its_clocks() {
+    fn offsets_follow_the_time_zone_and_its_clock_changes() {
         let offset = |minutes| UtcOffset::minutes(minutes).unwrap();
         let berlin = find_zone("Europe/Berlin").unwrap();
         let year = zone_offsets(&berlin, SPRING - 1..AUTUMN + 1);

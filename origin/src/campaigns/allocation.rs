@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn s4_11_each_minute_the_shares_follow_what_converts_and_the_controls_stays() {
+    fn each_minute_the_shares_follow_the_conversions_and_the_controls_share_stays() {
         let (mut origin, mut kv) = (Origin::new(), BTreeMap::new());
         apply(&mut origin, false);
         assert_eq!(shares(&mut origin, &mut kv), None, "nothing to steer");
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn s4_11_how_long_people_take_is_asked_of_the_last_ninety_days() {
+    fn conversion_delays_come_from_the_last_ninety_days() {
         let (mut origin, mut kv) = (Origin::new(), BTreeMap::new());
         apply(&mut origin, true);
         origin.send("demo", &[people(1, 2, 40), people(201, 3, 4), people(401, 1, 20)].concat());
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn s4_11_within_a_minute_nothing_is_made_anew_and_what_did_not_change_is_not_published() {
+    fn shares_are_computed_once_a_minute_and_published_only_if_they_changed() {
         let (mut origin, mut kv) = (Origin::new(), BTreeMap::new());
         apply(&mut origin, true);
         shares(&mut origin, &mut kv);

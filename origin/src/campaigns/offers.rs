@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn s4_07_recipients_are_people_after_merges_unlinks_and_erasures() {
+    fn recipients_are_people_after_merges_unlinks_and_erasures() {
         let mut origin = Origin::new();
         apply(&mut origin, 3);
         let (phone, laptop) = (visitor(1), visitor(2));
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn s4_07_once_every_unit_is_somebodys_no_edge_need_ask() {
+    fn the_edges_stop_asking_after_every_offer_code_is_given() {
         let (mut origin, mut written) = (Origin::new(), BTreeMap::new());
         let mut steered = |origin: &mut Origin| steered(origin, &mut written);
         apply(&mut origin, 3);
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn s4_07_a_second_unit_of_a_visitor_is_given_and_counts_for_nobody() {
+    fn a_second_offer_code_of_a_visitor_is_given_and_counts_for_no_person() {
         let mut origin = Origin::new();
         apply(&mut origin, 3);
         origin.send("demo", &[got(visitor(1), 2, 1), got(visitor(1), 1, 0)]);
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn s4_07_who_got_a_unit_since_a_backup_may_ask_again_for_a_month_after_the_restore() {
+    fn a_holder_of_an_offer_code_newer_than_the_backup_may_ask_again_for_a_month() {
         let (mut origin, mut written) = (Origin::new(), BTreeMap::new());
         apply(&mut origin, 1);
         let copy = tempfile::tempdir().unwrap();
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn s4_07_units_given_since_a_backup_stay_given() {
+    fn offer_codes_given_since_a_backup_stay_given() {
         let mut origin = Origin::new();
         apply(&mut origin, 3);
         origin.send("demo", &[got(visitor(1), 1, 0), got(visitor(2), 2, 1)]);

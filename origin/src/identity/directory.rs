@@ -150,7 +150,7 @@ mod tests {
     use causeway_shared::facts::fact::ErasureScope;
 
     #[test]
-    fn s5_05_all_masters_and_all_visitors_of_one_come_in_pages() {
+    fn masters_and_the_visitors_of_a_master_are_listed_in_pages() {
         let mut origin = Origin::new();
         for v in 1..=7 {
             let at = NOW - 3_600_000 * u64::from(5 - v / 3);
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn s5_05_who_becomes_active_between_two_pages_is_on_one_of_them() {
+    fn a_person_that_becomes_active_between_two_pages_is_on_one_of_them() {
         let mut origin = Origin::new();
         for v in 1..=6 {
             let at = NOW - 60_000 * u64::from(7 - v);
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn s5_05_who_is_erased_is_no_person_and_costs_no_page() {
+    fn an_erased_person_is_not_listed_and_shortens_no_page() {
         let mut origin = Origin::new();
         let erasure = |v: u32| ErasureTarget::Visitor(visitor(v)).fact(ErasureScope::Visitor, NOW, [7; 16]);
         let pages: Vec<_> = (1..=9).map(|v| page(visitor(v), 1, NOW)).collect();
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn s5_04_a_connection_is_checked_by_a_row_or_two() {
+    fn a_connection_is_checked_by_a_row_or_two() {
         let mut origin = Origin::new();
         let logins = [1, 2, 3].map(|v| origin.login(visitor(v), 1, NOW, "ann"));
         origin.send("demo", &logins);

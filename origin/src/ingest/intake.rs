@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn field_15_a_fact_counts_once_whatever_else_its_batch_holds() {
+    fn a_fact_counts_once_whatever_else_its_batch_holds() {
         let mut origin = Origin::new();
         let (a, b) = (page(visitor(1), 1, NOW), page(visitor(1), 2, NOW));
         let mut again = a.clone();
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn field_15_what_of_an_unknown_tenant_is_worth_keeping_is_refused_as_a_whole_and_not_logged() {
+    fn a_batch_of_an_unknown_tenant_with_acceptable_facts_is_refused_whole_and_not_logged() {
         let origin = Origin::new();
         let old = |n| page(visitor(1), n, NOW - limits::FACT_AGE_MS - 1);
         let batches = [

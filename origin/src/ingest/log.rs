@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn field_15_what_was_acknowledged_of_a_tenant_that_is_gone_is_not_passed_over() {
+    fn acknowledged_facts_of_a_removed_tenant_are_not_skipped() {
         let mut origin = Origin::new();
         let of = |tenant| origin.batch(tenant, &[page(visitor(1), 1, NOW)]);
         let sync = taken(&origin, vec![of("demo"), of("nobody"), of("other")]);

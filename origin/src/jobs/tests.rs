@@ -217,7 +217,7 @@ fn old(world: &mut World, visitors: u32) {
 }
 
 #[test]
-fn s2_04_a_trim_that_is_cut_goes_on_and_ends_with_the_same_store() {
+fn an_interrupted_trim_continues_and_ends_with_the_same_store() {
     let mut whole = World::with(0);
     old(&mut whole, 4_500);
     let mut cut = World::with(0);
@@ -467,7 +467,7 @@ fn without_a_policy_nobody_is_forgotten() {
 }
 
 #[test]
-fn s5_06_a_reconcile_that_is_cut_is_planned_anew_and_mends_the_rest() {
+fn an_interrupted_reconcile_is_planned_again_and_mends_the_rest() {
     let mut world = World::with(0);
     let facts: Vec<_> =
         (0..3_000).map(|v| world.origin.login(visitor(v), 1, NOW, &format!("member {}", v / 2))).collect();

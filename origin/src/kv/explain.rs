@@ -229,7 +229,7 @@ mod tests {
 
     /// A sibling's impression binds a cap, its exposure an arm; and a strict ad nobody was asked for.
     #[test]
-    fn issue_5_the_edge_decides_offline_with_all_that_the_store_knows_of_the_person() {
+    fn an_offline_decision_uses_all_that_the_store_knows_of_the_person() {
         let mut origin = Origin::new();
         let cap = json!([{ "action": "impression", "limit": 1, "window": { "interval": 1, "unit": "days" } }]);
         let ad = |id: &str, code: u32| json!({ "id": id, "code": code, "ad_group": id, "creative": {}, "landing": "https://a.example/" });
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn issue_5_from_where_and_from_what_price_on_is_asked_as_a_page_asks() {
+    fn an_offline_decision_takes_geo_and_floor_price_like_a_page() {
         let mut origin = Origin::new();
         let mut document = json!({
             "advertiser": [{ "id": "shop", "code": 1 }],

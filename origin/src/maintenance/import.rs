@@ -558,7 +558,7 @@ mod tests {
     }
 
     #[test]
-    fn s2_07_an_interrupted_import_goes_on_where_it_was() {
+    fn an_interrupted_import_continues_at_its_position() {
         let mut origin = Origin::new();
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("many.csv");

@@ -185,7 +185,7 @@ mod tests {
     use causeway_shared::facts::segments::SegmentState;
 
     #[test]
-    fn s2_04_what_is_over_of_two_linked_visitors_goes_from_both() {
+    fn trim_removes_expired_segments_from_both_linked_visitors() {
         let mut origin = Origin::new();
         let over = SegmentState::held(HourStamp(HourStamp::at(NOW).0 + 24), []);
         for v in [1, 2] {
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn s2_04_trimming_all_drops_what_is_over_and_brings_nothing_back() {
+    fn trimming_all_visitors_drops_expired_segments_and_restores_nothing() {
         let mut origin = Origin::new();
         let held = |expiry| SegmentState::held(HourStamp(expiry), []);
         let hour = HourStamp::at(NOW).0;

@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn field_17_who_leaves_waits_behind_nobodys_news_which_go_on_all_the_same() {
+    fn cuts_wait_for_no_other_update_and_updates_continue_meanwhile() {
         let (mut origin, mut kv) = (Origin::new(), BTreeMap::new());
         let logins = [1, 2].map(|v| origin.login(visitor(v), 1, NOW, "ann"));
         origin.send("demo", &[&logins[..], &[page(visitor(3), 1, NOW)]].concat());

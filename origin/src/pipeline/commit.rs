@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn field_15_calls_of_one_group_do_not_count_a_fact_twice() {
+    fn calls_of_one_group_do_not_count_a_fact_twice() {
         let mut origin = Origin::new();
         let facts = vec![origin.batch("demo", &[page(visitor(1), 1, NOW)])];
         let request = SyncRequest { facts, ..SyncRequest::default() };

@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn s3_08_buckets_hold_what_the_set_of_actions_holds_and_a_range_reads_no_more_than_its_buckets() {
+    fn buckets_equal_the_set_of_actions_and_a_range_reads_only_its_buckets() {
         let folder = tempfile::tempdir().unwrap();
         let conn = store::open(folder.path()).unwrap();
         conn.execute_batch("BEGIN").unwrap();
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn s3_08_a_full_day_lies_in_hours_and_a_full_hour_in_minutes() {
+    fn a_full_day_is_stored_in_hours_and_a_full_hour_in_minutes() {
         let folder = tempfile::tempdir().unwrap();
         let conn = store::open(folder.path()).unwrap();
         let at = |n: u32, minute: u32| AdAction {

@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn field_15_more_facts_than_a_row_holds_are_all_remembered() {
+    fn more_fact_ids_than_a_row_holds_are_all_remembered() {
         let mut origin = Origin::new();
         let facts: Vec<Fact> = (0..20_000).map(|n| page(visitor(1), n, NOW)).collect();
         for part in facts.chunks(3_000) {

@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn s4_08_what_is_written_of_a_person_comes_after_what_a_clock_ahead_said_of_another_browser() {
+    fn a_write_for_a_person_is_newer_than_a_siblings_value_from_a_fast_clock() {
         let mut origin = Origin::new();
         let logins = [1, 2].map(|v| origin.login(visitor(v), 9, NOW, "ann"));
         let ahead = said(visitor(1), 300_000, &json!({ "tier": "gold" }));
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn s4_09_names_get_tokens_in_the_order_of_their_first_use_and_keep_them() {
+    fn attribute_names_get_permanent_tokens_in_the_order_of_first_use() {
         let mut origin = Origin::new();
         let (a, b) = (visitor(1), visitor(2));
         origin.send("demo", &[said(a, 1, &json!({ "shoe_size": 42, "vip": true }))]);
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn s4_10_a_mismatch_is_refused_alone_whichever_comes_first() {
+    fn a_type_mismatch_is_refused_alone_whichever_value_comes_first() {
         let mut origin = Origin::new();
         let v = visitor(1);
         let facts = [
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn s4_10_the_first_in_the_log_says_what_a_name_is_whoever_it_belongs_to() {
+    fn the_first_value_in_the_log_sets_the_type_of_a_name_for_all_visitors() {
         let mut origin = Origin::new();
         // Folded in one transaction, where the smaller visitor comes first.
         origin
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn s4_09_pages_leave_names_to_the_admin_side() {
+    fn pages_leave_some_names_for_the_admin_api() {
         let mut names = NameDictionary::default();
         let most = limits::ATTRIBUTE_NAMES - limits::ATTRIBUTE_NAMES_RESERVED;
         for n in 0..most {
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn s4_09_a_full_page_is_published_as_it_is_and_the_next_begins() {
+    fn a_full_page_of_names_is_published_unchanged_and_the_next_one_begins() {
         let mut origin = Origin::new();
         let set: serde_json::Map<String, Json> = (0..1_020).map(|n| (format!("n{n:04}"), n.into())).collect();
         let writes: Vec<(String, Json)> = set.into_iter().collect();

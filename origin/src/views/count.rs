@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn s3_10_what_is_acknowledged_is_counted_over_the_person() {
+    fn acknowledged_actions_are_counted_over_the_person() {
         let mut origin = Origin::new();
         let (a, b) = (visitor(1), visitor(2));
         let facts = [
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn s3_09_groups_by_any_dimension_over_one_time_range() {
+    fn actions_are_grouped_by_any_dimension_over_one_time_range() {
         let mut origin = Origin::new();
         let facts = [
             impression(visitor(1), 1, NOW),

@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn s2_06_no_read_and_no_write_of_a_visitor_goes_through_a_table() {
+    fn no_read_or_write_of_a_visitor_scans_a_table() {
         let mut origin = Origin::new();
         let writes = vec![("vip".to_owned(), Some(causeway_shared::facts::attributes::AttributeValue::Bool(true)))];
         let facts = |v: u32| {

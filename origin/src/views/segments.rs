@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn s5_01_segments_are_written_and_read_by_visitor_and_by_alternate_id() {
+    fn segments_are_written_and_read_by_visitor_and_by_alternate_id() {
         let mut origin = Origin::new();
         let (a, b) = (visitor(1), visitor(2));
         let logins = [origin.login(a, 1, NOW - 2, "ann"), origin.login(b, 2, NOW - 1, "ann"), page(a, 3, NOW)];
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn s5_01_an_alternate_id_means_its_person_s_segments_and_a_visitor_its_own() {
+    fn an_alternate_id_selects_its_persons_segments_and_a_visitor_its_own() {
         let mut origin = Origin::new();
         let (a, b) = (visitor(1), visitor(2));
         let set = write(&format!(r#"{{"set": [{{"segment": 8457, "expires_ms": {}}}]}}"#, NOW + HOUR));
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn s2_03_what_has_expired_is_neither_listed_nor_counted() {
+    fn expired_segments_are_neither_listed_nor_counted() {
         let mut origin = Origin::new();
         let set = write(&format!(
             r#"{{"set": [{{"segment": 7, "expires_ms": {}}}, {{"segment": 8, "expires_ms": {}}}]}}"#,
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn s2_02_hours_are_added_to_the_expiry_that_is_there() {
+    fn hours_are_added_to_the_existing_expiry() {
         let mut origin = Origin::new();
         let set = format!(r#"{{"set": [{{"segment": 7, "expires_ms": {}, "attributes": {{"3": 9}}}}]}}"#, NOW + HOUR);
         let first = segment_fact(visitor(1), &write(&set), NOW - 1, [1; 16]).unwrap();

@@ -103,7 +103,7 @@ fn the_openapi_document_is_served() {
 }
 
 #[test]
-fn s2_02_a_write_waits_for_an_extension_of_another_process_and_is_not_undone_by_it() {
+fn a_write_waits_for_an_extension_of_another_process_and_is_not_undone_by_it() {
     let place = Place::new();
     let origin = place.serve();
     origin.send(&[page(visitor(1), 1)]);
@@ -133,7 +133,7 @@ fn s2_02_a_write_waits_for_an_extension_of_another_process_and_is_not_undone_by_
 }
 
 #[test]
-fn s2_02_segments_are_written_extended_and_asked_for_by_any_id() {
+fn segments_are_written_extended_and_read_by_any_id() {
     let place = Place::new();
     let origin = place.serve();
     origin.send(&[page(visitor(1), 1), origin.login(visitor(1), 2, "a/b c")]);
@@ -187,7 +187,7 @@ fn s2_02_segments_are_written_extended_and_asked_for_by_any_id() {
 }
 
 #[test]
-fn s3_10_counts_are_answered_at_once_and_what_is_wrong_is_named() {
+fn counts_are_answered_at_once_and_a_wrong_request_is_explained() {
     let place = Place::new();
     let origin = place.serve();
     origin.send(&[page(visitor(1), 1)]);
@@ -217,7 +217,7 @@ fn s3_10_counts_are_answered_at_once_and_what_is_wrong_is_named() {
 }
 
 #[test]
-fn s4_08_s4_10_attributes_are_written_and_read_by_any_id_and_a_bad_one_is_refused_alone() {
+fn attributes_are_written_and_read_by_any_id_and_a_bad_one_is_refused_alone() {
     let place = Place::new();
     let token = place.token("operator");
     let origin = place.serve();
@@ -406,7 +406,7 @@ fn a_catalogue_is_put_as_a_whole_and_its_way_to_the_kv_begins_with_its_value() {
 }
 
 #[test]
-fn s5_04_s5_05_connections_and_people_over_http_and_by_the_command() {
+fn connections_and_people_are_read_over_http_and_by_the_command() {
     let place = Place::new();
     let origin = place.serve();
     let token = place.token("viewer");

@@ -29,7 +29,7 @@ fn counted(origin: &Origin, token: &str, filter: &Value, expected: u64) -> Value
 }
 
 #[test]
-fn s4_02_s4_04_an_audience_is_estimated_counted_and_listed() {
+fn an_audience_is_estimated_counted_and_listed() {
     let place = Place::new();
     let origin = place.serve();
     let token = place.token("viewer");
@@ -148,7 +148,7 @@ fn a_bad_audience_is_refused_with_the_path_of_what_is_wrong() {
 }
 
 #[test]
-fn s4_04_an_audience_is_kept_as_a_segment_over_the_admin_side_and_by_the_command() {
+fn an_audience_is_stored_as_a_segment_by_the_admin_api_and_by_the_command() {
     let place = Place::new();
     let origin = place.serve();
     let (viewer, operator) = (place.token("viewer"), place.token("operator"));
@@ -201,7 +201,7 @@ fn s4_04_an_audience_is_kept_as_a_segment_over_the_admin_side_and_by_the_command
 }
 
 #[test]
-fn s4_04_an_audience_that_is_due_is_refreshed_by_itself_and_nothing_runs_before() {
+fn a_due_audience_is_refreshed_without_a_request_and_never_early() {
     let place = Place::new();
     let spanish = r#"{"attributes.language": "es"}"#;
     {
@@ -262,7 +262,7 @@ fn the_openapi_documents_examples_of_audiences_are_answered_as_it_says() {
 }
 
 #[test]
-fn s4_13_each_member_is_told_its_next_best_moment() {
+fn each_member_of_an_audience_has_its_next_best_send_time() {
     const HOUR_MS: u64 = 3_600_000;
     let place = Place::with(&TENANTS.replacen("dev = true", "dev = true\ntime_zone = \"Asia/Kolkata\"", 1));
     let origin = place.serve();
@@ -328,7 +328,7 @@ fn s4_13_each_member_is_told_its_next_best_moment() {
 }
 
 #[test]
-fn s4_13_a_time_zone_that_is_none_ends_the_start() {
+fn an_unknown_time_zone_ends_the_start() {
     let place = Place::new();
     let configured = std::fs::read_to_string(place.config()).unwrap();
     std::fs::write(place.config(), configured.replacen("dev = true", "time_zone = \"Mars/Olympus\"", 1)).unwrap();

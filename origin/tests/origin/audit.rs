@@ -63,7 +63,7 @@ fn every_way(place: &Place, origin: &Origin, operator: &str, privacy: &str) -> A
 }
 
 #[test]
-fn s5_03_each_way_to_link_unlink_and_erase_leaves_who_and_why() {
+fn each_way_to_link_unlink_and_erase_records_its_author_and_reason() {
     let place = Place::new();
     let origin = place.serve();
     origin.send(&(1..=9).map(|n| page(visitor(n), n)).collect::<Vec<_>>());
@@ -114,7 +114,7 @@ fn s5_03_each_way_to_link_unlink_and_erase_leaves_who_and_why() {
 }
 
 #[test]
-fn field_07_a_change_that_was_acknowledged_keeps_its_row_through_a_crash() {
+fn the_audit_row_of_an_acknowledged_change_survives_a_crash() {
     let place = Place::new();
     let origin = place.serve();
     origin.send(&(1..=2).map(|n| page(visitor(n), n)).collect::<Vec<_>>());
@@ -150,7 +150,7 @@ fn field_07_a_change_that_was_acknowledged_keeps_its_row_through_a_crash() {
 }
 
 #[test]
-fn s5_03_a_reason_out_of_bounds_is_refused_and_only_the_privacy_office_reads_the_trail() {
+fn a_reason_out_of_bounds_is_refused_and_only_the_privacy_role_reads_the_trail() {
     let place = Place::new();
     let origin = place.serve();
     origin.send(&[page(visitor(1), 1), page(visitor(2), 2)]);

@@ -25,7 +25,7 @@ fn publish(origin: &Origin) -> (Vec<String>, SnapshotVersion) {
 }
 
 #[test]
-fn field_23_a_restored_store_stands_over_what_was_published_since_the_backup() {
+fn a_restored_store_overwrites_values_published_since_the_backup() {
     let place = Place::new();
     let origin = place.serve();
     origin.send(&[page(visitor(1), 1), purchase(visitor(1), 2, 5), origin.login(visitor(1), 3, "ann")]);
@@ -108,7 +108,7 @@ fn a_backup_taken_while_facts_come_holds_what_was_acknowledged_before_it() {
 }
 
 #[test]
-fn field_23_a_store_that_is_no_store_any_more_is_replaced_and_codes_given_since_are_kept() {
+fn an_unreadable_store_is_replaced_and_codes_given_since_stay_given() {
     let place = Place::new();
     let origin = place.serve();
     let put = |what: &str| {
@@ -158,7 +158,7 @@ fn field_23_a_store_that_is_no_store_any_more_is_replaced_and_codes_given_since_
 }
 
 #[test]
-fn field_23_a_token_that_was_revoked_since_the_backup_stays_revoked() {
+fn a_token_that_was_revoked_since_the_backup_stays_revoked() {
     let place = Place::new();
     let token = |role: &str| place.json(&["token", "create", "--role", role, "--name", role, "--all-tenants"]);
     let text = |made: &serde_json::Value| made["token"].as_str().unwrap().to_owned();
@@ -204,7 +204,7 @@ fn unread(place: &Place, from: &str) -> Vec<String> {
 }
 
 #[test]
-fn field_23_a_damaged_page_costs_its_own_part_of_the_replaced_store_alone() {
+fn a_damaged_page_loses_only_its_part_of_the_replaced_store() {
     let place = Place::new();
     let token = |name: &str| place.json(&["token", "create", "--role", "viewer", "--name", name, "--all-tenants"]);
     let made = [token("first"), token("second")];
@@ -234,7 +234,7 @@ fn field_23_a_damaged_page_costs_its_own_part_of_the_replaced_store_alone() {
 }
 
 #[test]
-fn field_23_a_restore_that_was_cut_is_finished_by_another_with_all_that_the_first_knew() {
+fn an_interrupted_restore_is_finished_by_another_with_the_same_data() {
     let place = Place::new();
     let data = place.path().join("data");
     let origin = place.serve();

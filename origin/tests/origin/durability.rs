@@ -217,7 +217,7 @@ fn when_the_store_takes_nothing_nothing_is_acknowledged_and_it_recovers() {
 }
 
 #[test]
-fn s3_10_what_is_acknowledged_is_read_while_the_store_cannot_be_written() {
+fn acknowledged_facts_are_readable_while_the_store_cannot_be_written() {
     let place = Place::new();
     let token = place.token("viewer");
     let origin = place.serve();

@@ -43,7 +43,7 @@ fn person(origin: &Origin, visitors: impl Iterator<Item = u32>) {
 }
 
 #[test]
-fn field_07_the_privacy_office_erases_a_member_and_sees_it_through() {
+fn the_privacy_role_erases_a_member_and_follows_the_erasure_to_its_end() {
     let place = Place::new();
     let origin = place.serve();
     person(&origin, 1..=3);
@@ -101,7 +101,7 @@ fn field_07_the_privacy_office_erases_a_member_and_sees_it_through() {
 }
 
 #[test]
-fn field_23_a_restore_brings_nobody_back_who_was_erased() {
+fn a_restore_brings_no_erased_visitor_back() {
     let place = Place::new();
     let origin = place.serve();
     person(&origin, 1..=2);
@@ -152,7 +152,7 @@ fn the_command_shows_its_plan_and_erases_with_yes() {
 }
 
 #[test]
-fn field_02_a_wrong_link_is_undone_over_http_and_by_the_command() {
+fn a_wrong_link_is_undone_over_http_and_by_the_command() {
     let place = Place::new();
     let origin = place.serve();
     person(&origin, 1..=3);
@@ -190,7 +190,7 @@ fn field_02_a_wrong_link_is_undone_over_http_and_by_the_command() {
 }
 
 #[test]
-fn field_07_an_erasure_reaches_what_is_acknowledged_and_not_stored_though_its_clock_was_ahead() {
+fn an_erasure_reaches_acknowledged_facts_that_are_not_folded_even_with_a_fast_clock() {
     let place = Place::new();
     let origin = place.serve();
     let privacy = place.token("privacy");
@@ -230,7 +230,7 @@ fn field_07_an_erasure_reaches_what_is_acknowledged_and_not_stored_though_its_cl
 }
 
 #[test]
-fn field_07_an_erasure_that_is_durable_has_its_receipt_though_the_store_is_held() {
+fn a_durable_erasure_has_its_receipt_while_the_store_is_locked() {
     let place = Place::new();
     let origin = place.serve();
     person(&origin, 1..=1);

@@ -29,7 +29,7 @@ fn exposure(n: u32, arm: u8) -> Fact {
 }
 
 #[test]
-fn s4_06_s4_12_an_experiment_shows_its_arms_traffic_conversions_and_uplift() {
+fn an_experiment_shows_its_arms_traffic_conversions_and_uplift() {
     let place = Place::new();
     assert_eq!(apply(&place, CATALOGUE).status.code(), Some(0));
     let origin = place.serve();
@@ -76,7 +76,7 @@ fn s4_06_s4_12_an_experiment_shows_its_arms_traffic_conversions_and_uplift() {
 }
 
 #[test]
-fn s4_06_a_plan_says_how_many_people_and_how_long() {
+fn an_experiment_plan_states_people_and_duration() {
     let place = Place::new();
     let plan = |more: &[&str]| place.json(&[&["experiment", "plan", "--base", "0.1", "--uplift", "1"], more].concat());
     let two = plan(&["--traffic", "100"]);

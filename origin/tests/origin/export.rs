@@ -35,7 +35,7 @@ fn export(place: &Place, name: &str, form: &str) -> (PathBuf, Value) {
 }
 
 #[test]
-fn s5_09_a_serving_origin_is_exported_and_moves_to_another_place() {
+fn a_running_origin_is_exported_and_moved_to_another_folder() {
     let place = Place::new();
     let origin = place.serve();
     origin.send(&logins(&origin));
@@ -76,7 +76,7 @@ fn s5_09_a_serving_origin_is_exported_and_moves_to_another_place() {
 }
 
 #[test]
-fn s5_09_spark_reads_the_export_and_finds_the_same_people() {
+fn spark_reads_the_export_and_finds_the_same_people() {
     let Some(python) = python_with("pyspark", &[PYSPARK]) else { return };
     run_tool(Command::new("java").arg("-version"));
     let place = Place::new();

@@ -64,7 +64,7 @@ fn an_import_goes_on_when_nobody_reads_what_it_says() {
 }
 
 #[test]
-fn s2_07_broken_lines_are_named_by_their_number_and_the_rest_goes_in() {
+fn broken_lines_are_reported_by_number_and_the_others_are_imported() {
     let place = Place::new();
     let (a, b) = (visitor(1), visitor(2));
     let lines = [
@@ -139,7 +139,7 @@ fn bad_lines_fail_every_import_unless_max_bad_allows_them() {
 }
 
 #[test]
-fn s2_07_all_forms_say_the_same_and_a_second_run_changes_nothing() {
+fn all_import_formats_give_the_same_store_and_a_second_run_changes_nothing() {
     let long = |v: VisitorId| {
         format!("segment,visitor,expires_ms\n1,{v},{e}\n2,{v},{e}\n3,{v},{e}\n3,{v},\n", e = now() + 90 * DAY_MS)
     };
@@ -183,7 +183,7 @@ fn s2_07_all_forms_say_the_same_and_a_second_run_changes_nothing() {
 }
 
 #[test]
-fn adcp_one_impression_seen_under_two_ids_counts_once_for_their_person() {
+fn one_impression_seen_under_two_ids_counts_once_for_their_person() {
     let place = Place::new();
     let origin = place.serve();
     let (a, b) = (visitor(1), visitor(2));
@@ -287,7 +287,7 @@ fn an_imported_order_counts_once_for_a_person_as_a_number_and_as_a_text() {
 }
 
 #[test]
-fn s2_02_s2_04_segments_are_put_extended_and_trimmed_by_the_command() {
+fn segments_are_put_extended_and_trimmed_by_the_command() {
     let place = Place::new();
     let origin = place.serve();
     let v = visitor(1);
@@ -312,7 +312,7 @@ fn s2_02_s2_04_segments_are_put_extended_and_trimmed_by_the_command() {
 }
 
 #[test]
-fn s2_02_extensions_by_the_command_and_over_http_at_once_all_add_up() {
+fn parallel_extensions_by_the_command_and_over_http_all_count() {
     let place = Place::new();
     let token = place.token("operator");
     let origin = place.serve();

@@ -196,7 +196,7 @@ fn flip_id(store: &std::path::Path, visitor: VisitorId) {
 }
 
 #[test]
-fn s9_a_flipped_bit_in_a_visitors_id_is_found_and_holds_up_that_visitor_alone() {
+fn a_flipped_bit_in_a_visitors_id_is_found_and_affects_only_that_visitor() {
     let place = Place::with(CALLED);
     let mut origin = place.serve();
     origin.send(&[page(visitor(1), 1), page(visitor(2), 1)]);
@@ -235,7 +235,7 @@ fn a_store_that_cannot_be_written_takes_no_run_and_says_so() {
 }
 
 #[test]
-fn s5_06_broken_people_are_shown_by_the_plan_and_mended_while_the_origin_serves() {
+fn broken_people_are_shown_by_the_plan_and_mended_while_the_origin_runs() {
     let place = Place::new();
     let origin = place.serve();
     for v in 1..=3 {

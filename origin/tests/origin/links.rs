@@ -32,7 +32,7 @@ fn check(place: &Place, a: u32, b: u32) -> Value {
 }
 
 #[test]
-fn s5_03_links_add_join_from_the_threshold_on_and_an_unlink_ends_them() {
+fn added_links_join_at_the_threshold_and_an_unlink_ends_them() {
     let place = Place::with(TENANTS);
     let origin = place.serve();
     origin.send(&(1..=6).map(|n| page(visitor(n), n)).collect::<Vec<_>>());
@@ -86,7 +86,7 @@ fn s5_03_links_add_join_from_the_threshold_on_and_an_unlink_ends_them() {
 }
 
 #[test]
-fn field_02_an_unlink_says_whether_others_connect_the_two_still() {
+fn an_unlink_reports_whether_other_evidence_still_connects_the_two() {
     let place = Place::with(TENANTS);
     let origin = place.serve();
     origin.send(&(1..=3).map(|n| page(visitor(n), n)).collect::<Vec<_>>());
@@ -113,7 +113,7 @@ fn field_02_an_unlink_says_whether_others_connect_the_two_still() {
 }
 
 #[test]
-fn s5_03_a_link_that_cannot_be_is_refused_and_says_why() {
+fn an_impossible_link_is_refused_with_a_reason() {
     let place = Place::with(TENANTS);
     let origin = place.serve();
     origin.send(&[page(visitor(1), 1), page(visitor(2), 2)]);
@@ -162,7 +162,7 @@ fn s5_03_a_link_that_cannot_be_is_refused_and_says_why() {
 }
 
 #[test]
-fn s5_03_of_an_import_with_broken_lines_the_rest_goes_in() {
+fn an_import_of_links_with_broken_lines_takes_the_others() {
     let place = Place::with(TENANTS);
     let origin = place.serve();
     let all: Vec<_> = (1..=600).map(|n| page(visitor(n), n)).collect();
@@ -295,7 +295,7 @@ fn the_openapi_document_describes_all_that_is_told_of_a_visitor() {
 }
 
 #[test]
-fn field_02_a_login_that_is_acknowledged_and_not_stored_is_undone_too_though_its_clock_was_ahead() {
+fn an_acknowledged_login_that_is_not_folded_is_undone_even_with_a_fast_clock() {
     let place = Place::with(TENANTS);
     let origin = place.serve();
     origin.send(&[origin.login(visitor(1), 1, "ann"), page(visitor(2), 2), page(visitor(3), 3)]);

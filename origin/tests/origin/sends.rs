@@ -112,7 +112,7 @@ fn until(origin: &Origin, token: &str, name: &str, is_so: impl Fn(&Value) -> boo
 }
 
 #[test]
-fn s4_07_a_webhook_is_told_of_each_once_whatever_it_answers_and_whoever_is_killed() {
+fn a_webhook_counts_each_person_once_whatever_it_answers_and_whichever_process_is_killed() {
     const WAIT: Duration = Duration::from_secs(60);
     let (port, tells) = webhook();
     let line = format!("dev = true\nwebhook = \"http://127.0.0.1:{port}/sends\"");
@@ -205,7 +205,7 @@ fn a_webhook_that_asks_to_wait_is_waited_for_and_no_run_fails() {
 }
 
 #[test]
-fn s4_07_a_receiver_that_says_nothing_holds_up_no_other_tenants_send() {
+fn a_silent_webhook_delays_no_other_tenants_send() {
     const WAIT: Duration = Duration::from_secs(60);
     let ([(port, tells), (other_port, other_tells)], hook) =
         ([webhook(), webhook()], |port| format!("webhook = \"http://127.0.0.1:{port}/sends\"\n"));
@@ -248,7 +248,7 @@ fn s4_07_a_receiver_that_says_nothing_holds_up_no_other_tenants_send() {
 }
 
 #[test]
-fn s4_07_a_send_is_begun_stopped_and_read_over_the_admin_side_and_by_the_command() {
+fn a_send_is_started_stopped_and_read_by_the_admin_api_and_by_the_command() {
     let place = Place::new();
     let origin = place.serve();
     people(&place, &origin, 60);

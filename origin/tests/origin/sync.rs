@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::support::{Place, batch, now, page, purchase, request, visitor};
 
 #[test]
-fn field_15_the_same_batch_posted_three_times_changes_nothing() {
+fn the_same_batch_posted_three_times_changes_nothing() {
     let place = Place::new();
     let origin = place.serve();
     let facts = [page(visitor(1), 1), page(visitor(1), 2), page(visitor(2), 1)];
@@ -28,7 +28,7 @@ fn field_15_the_same_batch_posted_three_times_changes_nothing() {
 }
 
 #[test]
-fn field_22_a_purchase_in_two_syncs_counts_once_in_own_and_view() {
+fn a_purchase_in_two_syncs_counts_once_in_own_and_view() {
     let place = Place::new();
     let origin = place.serve();
     let buy = purchase(visitor(1), 1, 5_000_000);
@@ -43,7 +43,7 @@ fn field_22_a_purchase_in_two_syncs_counts_once_in_own_and_view() {
 
 /// Seed 1's sample flow, as the origin sees it.
 #[test]
-fn s1_11_the_sample_flow() {
+fn the_sample_flow() {
     let place = Place::new();
     let origin = place.serve();
     let (abc, def) = (visitor(1), visitor(2));
@@ -162,7 +162,7 @@ fn no_id_is_in_the_log_or_the_metrics() {
 }
 
 #[test]
-fn invariant_12_a_sync_signed_at_another_date_says_that_the_clock_is_wrong_until_one_agrees() {
+fn a_sync_signed_at_another_date_reports_a_wrong_clock_until_a_sync_agrees() {
     let place = Place::new();
     let origin = place.serve();
     let token = place.token("privacy");

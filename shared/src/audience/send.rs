@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn s4_07_a_draw_gives_each_once_and_stops_behind_the_last() {
+    fn a_draw_returns_each_person_once_and_stops_after_the_last() {
         let mut people: Vec<u32> = (0..1_000).collect();
         let drawn: Vec<u32> = RandomDraw::new(&mut people, 7).collect();
         assert_eq!((drawn.len(), drawn.iter().collect::<BTreeSet<_>>().len()), (1_000, 1_000));
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn s4_07_everybody_is_as_likely_to_be_drawn_and_so_is_every_pair() {
+    fn every_person_and_every_pair_is_equally_likely_to_be_drawn() {
         const TIMES: u64 = 60_000;
         let (mut singles, mut pairs) = (BTreeMap::<u8, u64>::new(), BTreeMap::<(u8, u8), u64>::new());
         for seed in 0..TIMES {
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn s4_07_arms_get_their_quotas_exactly_and_none_runs_ahead() {
+    fn each_arm_gets_exactly_its_quota_and_none_is_dealt_ahead_of_its_share() {
         assert_eq!(arm_quotas(&[4_000, 4_000, 2_000], 50_000), [20_000, 20_000, 10_000]);
         assert_eq!(arm_quotas(&[1, 1, 1], 50_000), [16_667, 16_667, 16_666]);
         assert_eq!((arm_quotas(&[0, 0], 5), arm_quotas(&[], 5), arm_quotas(&[7], 5)), (vec![0, 0], vec![], vec![5]));

@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn s4_01_every_bucket_is_as_likely() {
+    fn every_bucket_is_equally_likely() {
         let mut counts = vec![0u64; usize::from(BUCKETS)];
         (0..400_000).for_each(|n| counts[usize::from(person(n).bucket(BucketPurpose::Sampling))] += 1);
         // 9,999 degrees of freedom: six standard deviations on either side are allowed.
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn s4_03_purposes_are_independent_of_one_another() {
+    fn bucket_purposes_are_independent_of_each_other() {
         let purposes = [
             BucketPurpose::Sampling,
             BucketPurpose::Experiment("e-1"),

@@ -50,7 +50,7 @@ fn without_a_signal_the_policy_decides() {
 }
 
 #[test]
-fn field_12_gpc_refuses_whatever_else_is_said() {
+fn gpc_refuses_whatever_the_other_signals_say() {
     let tcf = Tcf::consenting().text();
     let signals = Signals {
         gpc: true,
@@ -65,7 +65,7 @@ fn field_12_gpc_refuses_whatever_else_is_said() {
 }
 
 #[test]
-fn field_12_every_signal_must_permit() {
+fn every_signal_must_permit() {
     let yes = Tcf::consenting().text();
     let refusing = Tcf { purposes: &[], ..Tcf::consenting() }.text();
     let ask = |tcf: &str, gpp, us_privacy| {

@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn s2_01_segments_expire_after_their_receipt_and_by_the_end_of_2100() {
+    fn a_segment_expires_after_its_receipt_and_by_the_end_of_2100() {
         let hour = HourStamp::at(NOW).0;
         let check = |writes| fact(NOW, NOW, FactKind::Segments { writes }).check(NOW).map_err(FactError::code);
         let held = |expiry| vec![(SegmentId(1), SegmentState::Held { expiry: HourStamp(expiry), attributes: vec![] })];
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn s4_08_a_fact_has_1_to_64_attributes_of_good_names_and_values() {
+    fn a_fact_has_1_to_64_attributes_with_valid_names_and_values() {
         let check = |writes| fact(NOW, NOW, FactKind::Attributes { writes }).check(NOW).map_err(FactError::code);
         let one = |name: &str, value| check(vec![(name.to_owned(), value)]);
         let many = |count| check(vec![("a".to_owned(), None); count]);

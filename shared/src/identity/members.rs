@@ -206,8 +206,8 @@ mod tests {
     }
 
     #[test]
-    fn s4a_the_visitor_that_a_browser_was_switched_away_from_says_who_is_another_members() {
-        // Visitor 2 had no member and became Bert's. Visitor 3 is Bert's, and this browser was switched away from it.
+    fn a_snapshot_of_the_visitor_before_a_switch_names_siblings_of_the_other_member() {
+        // Visitor 2 was of no member and became Bert's. Visitor 3 is Bert's, and this browser was switched away from it.
         let [old, newer] = [4, 6].map(|version| (3, snapshot(3, version, Some(BERT), &[2, 3])));
         let sibling = (2, snapshot(2, 5, None, &[1, 2]));
         assert_eq!(joining(&[sibling.clone(), newer], &[2]), [], "the newer word stands");

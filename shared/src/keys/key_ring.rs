@@ -339,8 +339,8 @@ mod tests {
     }
 
     #[test]
-    fn s4_07_a_webhook_is_signed_as_the_standard_says_by_each_key() {
-        // The example of Standard Webhooks. Its key has 24 bytes, which HMAC pads with zeros.
+    fn a_webhook_has_a_standard_signature_for_each_key() {
+        // The example of Standard Webhooks: HMAC takes its key of 24 bytes for one that ends in zeros.
         let mut secret = [0; 32];
         let known = STANDARD.decode_to_vec("MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw").unwrap();
         secret.iter_mut().zip(known).for_each(|(to, byte)| *to = byte);

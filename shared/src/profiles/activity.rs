@@ -92,8 +92,8 @@ mod tests {
     const HOUR: u64 = 3_600_000;
 
     #[test]
-    fn s4_13_weeks_begin_on_monday() {
-        // 2027-01-15T08:00:00Z is a Friday.
+    fn weeks_begin_on_monday() {
+        // 2027-01-15T08:00:00Z, a Friday.
         let friday = 1_800_000_000_000;
         assert_eq!(hour_of_week(friday), 4 * 24 + 8);
         assert_eq!(hour_of_week(friday + 64 * HOUR), 0, "Monday's first hour");

@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn s3_01_words_beside_the_two_that_are_always_there() {
+    fn a_tenant_adds_action_types_to_the_two_built_in_ones() {
         let vocabulary = Vocabulary { verbs: vec![word("hide", 3)], view_types: vec![word("home", 1)] };
         assert_eq!(vocabulary.problems("catalogue"), []);
         let verbs = ["impression", "click", "hide", "save"].map(|name| vocabulary.verb(name));

@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn field_20_an_older_snapshot_is_known_by_the_newest_one_met() {
+    fn an_older_snapshot_is_recognised_by_the_newest_version_read_before() {
         let (demo, other): (TenantId, TenantId) = ("demo".parse().unwrap(), "other".parse().unwrap());
         let (mut seen, a) = (NewestVersions::default(), visitor(1));
         assert_eq!(seen.meet_now(&demo, a, at(a, 5)), SnapshotVerdict::AsRead(at(a, 5)));
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn field_20_a_tombstone_met_is_for_ever() {
+    fn a_tombstone_that_was_read_is_permanent() {
         let (demo, mut seen, a) = ("demo".parse().unwrap(), NewestVersions::default(), visitor(1));
         assert_eq!(
             seen.meet_now(&demo, a, Some(StoredValue::Tombstone)),

@@ -5,7 +5,7 @@ use causeway_market::budgets::{self, Day};
 use causeway_market::compare::{Size, Way, play};
 
 #[test]
-fn s1_09_s3_06_a_model_over_bridged_people_earns_more_than_chance_and_than_bids_alone() {
+fn a_model_over_bridged_people_earns_more_than_chance_and_than_bids_alone() {
     let size = Size { people: 8_000, before: 4, days: 1, seed: 1 };
     let [own, bids, chance] = std::thread::scope(|scope| {
         let ways = [Way::Causeway, Way::HighestBid, Way::Random];

@@ -1,5 +1,5 @@
-//! Browsers, and who sits at them: pages with parallel slots, several tabs, deleted and copied cookies, clocks that are
-//! wrong, members who share a browser, consent that comes and goes.
+//! Browsers and their users: pages with parallel slots, several tabs, deleted and copied cookies, wrong clocks, members
+//! that share a browser, and consent that is withdrawn and given again.
 
 use causeway_shared::base::ids::{Millis, VisitorId};
 use causeway_shared::base::limits;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::dice::Dice;
 use crate::setup::{self, Plan};
 
-/// A browser's cookies of ours.
+/// The Causeway cookies of a browser.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Jar {
     /// `__Host-cw_id`.
@@ -18,10 +18,10 @@ pub struct Jar {
     pub ledger: Option<String>,
     /// `__Host-cw_session`.
     pub session: Option<String>,
-    /// What this browser's answers have placed since its visitor came, as far as this jar knows: places in
-    /// [`crate::check::caps`]'s list. Who leaves a browser to another takes nothing of it along.
+    /// Ads that this browser's answers have placed for its current visitor, as far as these cookies know: indexes into
+    /// the list of [`crate::check::caps`]. A user that changes browsers takes none of them along.
     pub placed: Vec<usize>,
-    /// The visitor that the answers were for.
+    /// The visitor of the latest answers.
     pub of: Option<String>,
 }
 
@@ -55,43 +55,43 @@ impl Jar {
     }
 }
 
-/// One browser of one tenant's pages.
+/// One browser on the pages of one tenant.
 #[derive(Debug, Clone)]
 pub struct Browser {
-    /// Which tenant's.
+    /// Index of the tenant.
     pub tenant: usize,
-    /// Its cookies now.
+    /// Its current cookies.
     pub jar: Jar,
-    /// Cookies it had before: a bot or a restored profile may bring them again.
+    /// Earlier cookies, which a bot or a restored browser profile may bring back.
     pub old: Vec<Jar>,
-    /// The member who is logged in.
+    /// The member that is logged in.
     pub member: Option<u64>,
-    /// A partner's id that pages name, without any proof.
+    /// A partner's id that its pages send without a proof.
     pub partner: Option<u64>,
     /// Whether it sends `Sec-GPC: 1`.
     pub gpc: bool,
-    /// How far its clock is off.
+    /// Offset of its clock in milliseconds.
     pub skew_ms: i64,
-    /// Addresses of impressions and clicks of ads it was shown.
+    /// Impression and click addresses of ads that it was shown.
     pub shown: Vec<String>,
-    /// A call of events that was told to come again.
-    pub again: Option<Asked>,
+    /// A call of events that must be sent again.
+    pub again: Option<BrowserCall>,
     /// The visitor of the latest answer, and the token that names it.
     pub named: Option<(VisitorId, String)>,
-    /// Calls of events that the tag holds back, with when each was made; some of them left before.
-    pub held: Vec<(Millis, Asked)>,
-    /// Message ids used so far.
+    /// Calls of events that the tag holds back, each with the time of its creation; some were already sent once.
+    pub held: Vec<(Millis, BrowserCall)>,
+    /// Number of message ids used so far.
     pub messages: u64,
 }
 
-/// What kind of call it is.
+/// The kind of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// `POST /v1/decide`.
     Decide,
     /// `POST /v1/events`.
     Events,
-    /// An impression or a click.
+    /// The address of an impression or a click.
     Pixel,
     /// `GET /v1/me`.
     Me,
@@ -99,23 +99,23 @@ pub enum Kind {
     Erase,
 }
 
-/// What a browser asks.
+/// A call of a browser.
 #[derive(Debug, Clone)]
-pub struct Asked {
-    /// Which call.
+pub struct BrowserCall {
+    /// Its kind.
     pub kind: Kind,
     /// Its path.
     pub path: String,
     /// Its body.
     pub body: Vec<u8>,
-    /// The member whose proof is in it.
+    /// The member whose proof it carries.
     pub member: Option<u64>,
-    /// The visitor that all events of the call happened to, and the token that names it.
+    /// The visitor of all events of the call, and the token that names it.
     pub owner: Option<(VisitorId, String)>,
 }
 
 impl Browser {
-    /// A new one.
+    /// A new browser without cookies.
     #[must_use]
     pub fn new(plan: &Plan, dice: &mut Dice) -> Self {
         let day = 86_400_000;
@@ -136,13 +136,13 @@ impl Browser {
         }
     }
 
-    /// Two people change devices: each finds the other's cookies, and logs in as itself.
+    /// Two people exchange browsers: each finds the other's cookies and stays logged in as itself.
     pub fn swap(&mut self, other: &mut Self) {
         std::mem::swap(&mut self.member, &mut other.member);
         std::mem::swap(&mut self.partner, &mut other.partner);
     }
 
-    /// What changes at the browser before its next call, now and then.
+    /// Random changes of cookies, login and consent before the next call.
     pub fn change(&mut self, plan: &Plan, dice: &mut Dice) {
         if plan.odd_cookies && dice.chance(15) {
             self.old.push(self.jar.clone());
@@ -170,14 +170,20 @@ impl Browser {
         }
     }
 
-    /// The next call.
-    pub fn ask(&mut self, now: Millis, plan: &Plan, dice: &mut Dice) -> Asked {
+    /// The next call of the browser.
+    pub fn ask(&mut self, now: Millis, plan: &Plan, dice: &mut Dice) -> BrowserCall {
         if let Some(asked) = self.again.take_if(|_| dice.chance(700)).or_else(|| self.release(now, dice)) {
             return asked;
         }
         if now < setup::BEGIN + plan.settled_ms {
             let body = self.page_body(now, Vec::new(), true, self.member);
-            return Asked { kind: Kind::Decide, path: "/v1/decide".to_owned(), body, member: self.member, owner: None };
+            return BrowserCall {
+                kind: Kind::Decide,
+                path: "/v1/decide".to_owned(),
+                body,
+                member: self.member,
+                owner: None,
+            };
         }
         if plan.kiosk && dice.chance(700) {
             return self.page(now, dice);
@@ -188,7 +194,7 @@ impl Browser {
                 if dice.chance(100) {
                     self.shown.push(path.clone());
                 }
-                Asked { kind: Kind::Pixel, path, body: Vec::new(), member: None, owner: None }
+                BrowserCall { kind: Kind::Pixel, path, body: Vec::new(), member: None, owner: None }
             }
             20..40 => {
                 let asked = self.events(now, dice);
@@ -198,10 +204,14 @@ impl Browser {
                 }
                 asked
             }
-            40..45 => {
-                Asked { kind: Kind::Me, path: "/v1/me".to_owned(), body: Vec::new(), member: self.member, owner: None }
-            }
-            45 if plan.erasures && dice.chance(400) => Asked {
+            40..45 => BrowserCall {
+                kind: Kind::Me,
+                path: "/v1/me".to_owned(),
+                body: Vec::new(),
+                member: self.member,
+                owner: None,
+            },
+            45 if plan.erasures && dice.chance(400) => BrowserCall {
                 kind: Kind::Erase,
                 path: "/v1/me".to_owned(),
                 body: Vec::new(),
@@ -212,11 +222,11 @@ impl Browser {
         }
     }
 
-    /// A page of one to four slots.
-    fn page(&self, now: Millis, dice: &mut Dice) -> Asked {
+    /// A page with one to four slots.
+    fn page(&self, now: Millis, dice: &mut Dice) -> BrowserCall {
         let slots: Vec<Value> = (0..dice.between(1, 4)).map(|n| json!({ "id": format!("slot-{n}") })).collect();
         let body = self.page_body(now, slots, dice.chance(900), self.member);
-        Asked { kind: Kind::Decide, path: "/v1/decide".to_owned(), body, member: self.member, owner: None }
+        BrowserCall { kind: Kind::Decide, path: "/v1/decide".to_owned(), body, member: self.member, owner: None }
     }
 
     /// The body of a page's call.
@@ -233,20 +243,20 @@ impl Browser {
         json!({ "placements": slots, "user": user, "page_view": page_view, "explain": true }).to_string().into_bytes()
     }
 
-    /// A call that the tag has held back, now and then, in any order; some are sent once more later. A token names its visitor
-    /// for days.
-    fn release(&mut self, now: Millis, dice: &mut Dice) -> Option<Asked> {
+    /// Releases a call that the tag has held back, in any order; some calls stay and are sent again later. Calls are
+    /// dropped well before the token that names their visitor expires.
+    fn release(&mut self, now: Millis, dice: &mut Dice) -> Option<BrowserCall> {
         self.held.retain(|(made, _)| made + limits::VISITOR_TOKEN_LIFE_MS / 2 > now);
         if self.held.is_empty() || !dice.chance(100) {
             return None;
         }
-        let place = dice.place(self.held.len());
-        if dice.chance(300) { self.held.get(place).cloned() } else { Some(self.held.swap_remove(place)) }
+        let index = dice.place(self.held.len());
+        if dice.chance(300) { self.held.get(index).cloned() } else { Some(self.held.swap_remove(index)) }
             .map(|(_, asked)| asked)
     }
 
-    /// A few events, of which some are sent twice; most name the visitor that they happened to.
-    fn events(&mut self, now: Millis, dice: &mut Dice) -> Asked {
+    /// One to three events, some of which are sent twice; most name the visitor that they happened to.
+    fn events(&mut self, now: Millis, dice: &mut Dice) -> BrowserCall {
         let named = self.named.clone().filter(|_| dice.chance(800));
         let at = now.saturating_add_signed(self.skew_ms).saturating_sub(dice.below(60_000));
         let mut events: Vec<Value> = Vec::new();
@@ -271,7 +281,7 @@ impl Browser {
             if dice.chance(100) {
                 events.push(event.clone());
             }
-            // Some calls take back in their next event what they set.
+            // Some calls remove, in their next event, the segment that they set.
             let taken_back = event["set"][0]["segment"].as_u64().filter(|segment| segment % 3 == 0);
             events.push(event);
             if let Some(segment) = taken_back {
@@ -283,17 +293,17 @@ impl Browser {
             }
         }
         let body = Value::Array(events).to_string().into_bytes();
-        Asked { kind: Kind::Events, path: "/v1/events".to_owned(), body, member: None, owner: named }
+        BrowserCall { kind: Kind::Events, path: "/v1/events".to_owned(), body, member: None, owner: named }
     }
 }
 
-/// A member's id, as the publisher has it.
+/// A member's id at the publisher.
 #[must_use]
 pub fn name_of(member: u64) -> String {
     format!("m-{member}")
 }
 
-/// The publisher's word that this is the member.
+/// The publisher's proof for a member.
 #[must_use]
 pub fn proof_of(member: u64, tenant: usize, now: Millis) -> String {
     let now_s = now / 1_000;

@@ -1,8 +1,8 @@
-//! A disk for SQLite in memory, which fails as it is told: at the n-th write, when it is full, and by losing what was not
-//! synced when the power goes.
+//! An in-memory disk for SQLite with injected faults: it fails from the n-th write on, is full, or loses unsynced
+//! writes when the power fails.
 //!
-//! It has no memory that connections share: each file has one connection at a time, in exclusive locking mode, and SQLite
-//! keeps the index of the write-ahead log by itself. Locks are always granted.
+//! Connections share no memory: each file has one connection at a time, in exclusive locking mode, and SQLite keeps the
+//! index of the write-ahead log itself. Locks are always granted.
 
 mod content;
 #[cfg(test)]
@@ -18,37 +18,37 @@ use rusqlite::{Connection, OpenFlags};
 
 use content::{Change, Content};
 
-/// The disks there are, for SQLite, which knows a file by its path only.
+/// The existing disks by number; SQLite knows a file by its path only.
 static DISKS: Mutex<BTreeMap<u64, Weak<Mutex<Files>>>> = Mutex::new(BTreeMap::new());
 static MADE: AtomicU64 = AtomicU64::new(0);
 
-/// A disk. Cloning gives another handle to the same one.
+/// A disk. A clone is another handle to the same disk.
 #[derive(Debug, Clone)]
 pub struct Disk {
     number: u64,
     files: Arc<Mutex<Files>>,
 }
 
-/// What is on a disk, and how it is to fail.
+/// The files of a disk and its injected faults.
 #[derive(Debug, Default)]
 struct Files {
     by_name: BTreeMap<String, File>,
-    /// Handles that SQLite holds.
+    /// Open file handles of SQLite.
     open: u64,
     writes: u64,
     fails_from: Option<u64>,
-    /// The write at which it began to fail.
+    /// The first write that failed; a part of it may still reach the disk.
     cut: Option<(String, Change)>,
     limit: Option<u64>,
 }
 
 #[derive(Debug, Clone, Default)]
 struct File {
-    /// As the process sees it.
+    /// Content as the process sees it.
     now: Content,
-    /// As it was when it was synced last.
+    /// Content at the last sync.
     synced: Content,
-    /// What lies between the two, in order.
+    /// Changes since the last sync, in order.
     pending: Vec<Change>,
 }
 
@@ -78,55 +78,56 @@ impl Disk {
         lock(&self.files)
     }
 
-    /// The same files on a disk of its own, which does not fail: what the process sees, and what of it is synced.
+    /// A copy of the files on a new disk without faults; it contains synced and unsynced content.
     #[must_use]
     pub fn copy(&self) -> Self {
         Self::of(self.files().by_name.clone())
     }
 
-    /// The path by which SQLite knows a file of this disk.
+    /// The path by which SQLite opens a file of this disk.
     #[must_use]
     pub fn path(&self, name: &str) -> String {
         format!("/{}/{name}", self.number)
     }
 
-    /// Opens a database on this disk, made if need be, for one connection at a time.
+    /// Opens a database on this disk, for one connection at a time. Creates it if it is absent.
     ///
     /// # Errors
-    /// What SQLite says.
+    /// The error of SQLite.
     pub fn open(&self, name: &str) -> rusqlite::Result<Connection> {
         let conn = Connection::open_with_flags_and_vfs(self.path(name), OpenFlags::default(), vfs::name().as_str())?;
         conn.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
         Ok(conn)
     }
 
-    /// Writes, truncations, deletions and syncs so far, failed ones among them.
+    /// Number of writes, truncations, deletions and syncs so far, including failed ones.
     #[must_use]
     pub fn writes(&self) -> u64 {
         self.files().writes
     }
 
-    /// Has the `n`-th of these from now fail, and all after it; 1 is the next. `None`: none fails.
+    /// Lets the `n`-th next write, truncation, deletion or sync fail, and all after it; 1 is the next one. `None`: none
+    /// fails.
     pub fn fail_after(&self, n: Option<u64>) {
         let mut files = self.files();
         files.fails_from = n.map(|n| files.writes.saturating_add(n));
     }
 
-    /// Lets the files take no more than this many bytes in all: what would make them larger fails. `None`: no limit.
+    /// Limits the total size of the files; a write that would exceed it fails. `None`: no limit.
     pub fn limit(&self, bytes: Option<u64>) {
         self.files().limit = bytes;
     }
 
-    /// Bytes that the files take.
+    /// Total size of the files in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.files().bytes()
     }
 
-    /// The process died, and the machine goes on: what was written is there, synced or not, and of the write at which it
-    /// began to fail a part. `random(n)` gives a number below `n`. It fails no longer.
+    /// Ends the process while the machine keeps running: written data stays, synced or not, and a part of the write
+    /// that failed first may be added. `random(n)` returns a number below `n`. Ends the injected fault.
     ///
-    /// The connections must be gone, and gone while the disk failed, or SQLite tidied up in passing.
+    /// All connections must be closed, and closed while the disk failed; otherwise SQLite cleans up on closing.
     pub fn crash(&self, random: &mut impl FnMut(u64) -> u64) {
         let mut files = self.files();
         if let Some((name, change)) = files.end() {
@@ -134,8 +135,8 @@ impl Disk {
         }
     }
 
-    /// The power went: of what was not synced a random part is there, of some writes a part. It fails no longer. The
-    /// connections must be gone, as for [`Disk::crash`].
+    /// Fails the power: a random selection of the unsynced writes reaches the disk, some of them in part. Ends the
+    /// injected fault. All connections must be closed, as for [`Disk::crash`].
     pub fn power_loss(&self, random: &mut impl FnMut(u64) -> u64) {
         let mut files = self.files();
         if let Some((name, change)) = files.end() {
@@ -146,9 +147,9 @@ impl Disk {
 }
 
 impl Files {
-    /// Forgets how to fail; gives the write at which it began to.
+    /// Ends the injected fault; returns the first write that failed.
     fn end(&mut self) -> Option<(String, Change)> {
-        assert_eq!(self.open, 0, "a process that is gone holds no files: drop its connections first");
+        assert_eq!(self.open, 0, "a process that ended holds no files: drop its connections first");
         self.fails_from = None;
         self.cut.take()
     }
@@ -157,7 +158,7 @@ impl Files {
         self.by_name.values().map(|file| file.now.len()).sum()
     }
 
-    /// Counts a write, which fails if it is to.
+    /// Counts a write; returns an error if it must fail.
     fn count(&mut self) -> Result<(), Error> {
         self.writes += 1;
         if self.fails_from.is_some_and(|from| self.writes >= from) { Err(ErrorKind::Other.into()) } else { Ok(()) }
@@ -169,7 +170,7 @@ impl Files {
 
     fn write(&mut self, name: &str, change: Change) -> Result<(), Error> {
         if let Err(e) = self.count() {
-            // Of the first that fails, some may still arrive.
+            // A part of the first failed write may still reach the disk.
             if self.fails_from == Some(self.writes) {
                 self.cut = Some((name.to_owned(), change));
             }
@@ -177,7 +178,7 @@ impl Files {
         }
         let grows = change.end().saturating_sub(self.file(name)?.now.len());
         if grows > 0 && self.limit.is_some_and(|limit| self.bytes() + grows > limit) {
-            // SQLite's words for it are "database or disk is full".
+            // SQLite reports it as "database or disk is full".
             return Err(ErrorKind::WriteZero.into());
         }
         self.file(name)?.change(change);
@@ -185,7 +186,7 @@ impl Files {
     }
 
     fn truncate(&mut self, name: &str, len: u64) -> Result<(), Error> {
-        // Longer is a hint of how large the file will be, which a disk may leave alone.
+        // A larger size is only a hint about future growth; a disk may ignore it.
         if len < self.file(name)?.now.len() {
             self.count()?;
             self.file(name)?.change(Change::Truncate(len));
@@ -199,7 +200,7 @@ impl Files {
         Ok(())
     }
 
-    /// Durable at once: what a deleted file held was needed no longer, or SQLite would not have deleted it.
+    /// A deletion is durable at once: SQLite deletes a file only when its content is no longer needed.
     fn delete(&mut self, name: &str) -> Result<(), Error> {
         self.count()?;
         self.by_name.remove(name).map(drop).ok_or_else(|| ErrorKind::NotFound.into())
@@ -218,7 +219,7 @@ impl File {
         }
     }
 
-    /// Sectors of a disk are written in any order, but none goes back: what is kept is kept in order.
+    /// A disk writes sectors in any order, but the writes that survive keep their order.
     fn lose(&mut self, random: &mut impl FnMut(u64) -> u64) {
         let all = match random(4) {
             0 => Some(false),

@@ -1,5 +1,5 @@
-//! The edge's locations: each has the engine of one isolate, and does what the worker does around it: two reads at most, one
-//! answer, facts to the queue.
+//! The edge's locations. Each has the engine of one isolate and does the worker's part around it: at most two reads,
+//! one answer, and facts to the queue.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use causeway_shared::profiles::view::{Snapshot, StoredValue};
 use causeway_shared::wire::kv as form;
 use causeway_shared::wire::outbox_drain::KV_DEADLINE_MS;
 
-use crate::browser::{Asked, Browser, Jar, Kind};
+use crate::browser::{Browser, BrowserCall, Jar, Kind};
 use crate::check::facts::subject;
 use crate::dice::Dice;
 use crate::kv::Kv;
@@ -23,17 +23,17 @@ use crate::{objects, sync};
 /// One location of the edge, with one isolate.
 #[derive(Debug)]
 pub struct Location {
-    /// What the isolate runs.
+    /// The engine of the isolate.
     pub engine: Engine,
     /// The stage of the key rotation it is deployed with.
     pub stage: usize,
-    /// Told apart from isolates before it.
+    /// Random number that identifies the isolate.
     pub life: u64,
     skew_ms: i64,
 }
 
 impl Location {
-    /// A location with keys of a stage.
+    /// A location with the keys of a stage.
     #[must_use]
     pub fn new(stage: usize, dice: &mut Dice) -> Self {
         let skew_ms = dice.below(3_000).cast_signed() - 1_500;
@@ -47,7 +47,7 @@ impl Location {
     }
 }
 
-/// A fresh engine with keys of a stage.
+/// A new engine with the keys of a stage.
 #[must_use]
 pub fn engine(stage: usize) -> Engine {
     let text = |value: serde_json::Result<String>| value.unwrap_or_default();
@@ -56,56 +56,56 @@ pub fn engine(stage: usize) -> Engine {
     Engine::configure(&config, &keys).unwrap_or_else(|error| unreachable!("the configuration can be used: {error}"))
 }
 
-/// A call on its way.
+/// A call in transit.
 #[derive(Debug, Clone)]
 pub struct Call {
-    /// Which browser waits; none: a check does.
+    /// Index of the browser that waits; `None` for a call of a checker.
     pub browser: Option<usize>,
-    /// The tenant's place in [`setup::TENANTS`].
+    /// Index of the tenant in [`setup::TENANTS`].
     pub tenant: usize,
-    /// Where it goes.
+    /// Index of the location that serves the call.
     pub location: usize,
-    /// What is asked.
-    pub asked: Asked,
-    /// The cookies it carries.
+    /// The call itself.
+    pub asked: BrowserCall,
+    /// The cookies that it carries.
     pub jar: Jar,
-    /// Whether it says `Sec-GPC: 1`.
+    /// Whether it sends `Sec-GPC: 1`.
     pub gpc: bool,
-    /// When it came to the edge, by the location's clock.
+    /// Time of its arrival, by the location's clock.
     pub received: Millis,
-    /// When its reads end at the latest.
+    /// The latest end of its reads, by the world's clock.
     deadline: Millis,
-    /// The isolate that took it.
+    /// The isolate that serves it.
     life: u64,
-    /// The stage of the key rotation that it is at.
+    /// The stage of the key rotation at its location.
     pub stage: usize,
-    /// Sequential reads so far.
+    /// Number of sequential reads so far.
     pub reads: u8,
-    /// The snapshots it was given from the KV, in the order they were asked for.
+    /// The snapshots that it was given from the KV, in the order of the read.
     pub given: Vec<Snapshot>,
-    /// The keys of the read under way.
+    /// The keys of the current read.
     pub wanted: Vec<String>,
-    /// The snapshots on their way from the KV.
+    /// The snapshots that the current read will return.
     pub coming: Vec<Snapshot>,
-    /// The newest versions that the location had read before this call did, by visitor.
+    /// By visitor: the newest version that the location had read before this call.
     pub floor: BTreeMap<VisitorId, SnapshotVersion>,
-    /// Its number among all calls.
+    /// The number of the call.
     pub asked_as: u64,
-    /// The publication of the catalogue that its location used last when this call asked an object first: what it goes by was
-    /// settled then.
+    /// The publication of the catalogue that the location had used last when this call first called an object. The
+    /// call's catalogue was fixed at that time.
     pub settled: Option<SnapshotVersion>,
 }
 
 impl Call {
-    /// What its browser's answers placed before: nothing, where the ledger's key is not read any more.
+    /// Indexes of the ads that the browser's answers placed before this call; empty if the ledger's key is retired.
     #[must_use]
     pub fn placed(&self) -> &[usize] {
-        let kept = self.jar.ledger.as_ref().is_some_and(|ledger| setup::reads(self.stage, ledger));
-        if kept { &self.jar.placed } else { &[] }
+        let is_readable = self.jar.ledger.as_ref().is_some_and(|ledger| setup::reads(self.stage, ledger));
+        if is_readable { &self.jar.placed } else { &[] }
     }
 }
 
-/// The query of a click that is called a second time.
+/// The query that marks the second call of a click.
 const AGAIN: &str = "?again";
 
 /// An answer that waits until the origin has its facts.
@@ -134,7 +134,7 @@ impl World {
     }
 }
 
-/// A browser does something, and will do more.
+/// Lets a browser make its next call, and schedules the one after it.
 pub fn act(world: &mut World, browser: usize) {
     if world.phase == Phase::Calm {
         return;
@@ -154,7 +154,7 @@ pub fn act(world: &mut World, browser: usize) {
     let Some(at) = world.browsers.get_mut(browser) else { return };
     at.change(plan, &mut world.dice);
     let asked = at.ask(now, plan, &mut world.dice);
-    // Two tabs, or two slots of one page: both carry the cookies of now.
+    // Two tabs, or two slots of one page, carry the same cookies.
     let (often, tabs) = world.plan.tabs;
     let parallel = if asked.kind == Kind::Decide && !settling && world.dice.chance(often) { tabs } else { 1 };
     let at = at.clone();
@@ -163,7 +163,7 @@ pub fn act(world: &mut World, browser: usize) {
     }
 }
 
-/// The one who sits at a browser changes devices with somebody else's of the same publisher.
+/// Two browsers of the same publisher exchange their users.
 fn swap(world: &mut World, browser: usize) {
     let other = world.dice.place(world.browsers.len());
     if let Ok([one, another]) = world.browsers.get_disjoint_mut([browser, other])
@@ -173,8 +173,8 @@ fn swap(world: &mut World, browser: usize) {
     }
 }
 
-/// A call leaves a browser.
-pub fn depart(world: &mut World, browser: Option<usize>, of: &Browser, asked: Asked) {
+/// A call leaves its browser.
+pub fn depart(world: &mut World, browser: Option<usize>, of: &Browser, asked: BrowserCall) {
     let location = world.dice.place(world.locations.len());
     let call = Call {
         browser,
@@ -219,7 +219,7 @@ pub fn arrive(world: &mut World, mut call: Call) {
     step(world, call, next);
 }
 
-/// Does what the engine asks for.
+/// Performs the step that the engine asks for.
 fn step(world: &mut World, mut call: Call, next: EngineStep) {
     match next {
         EngineStep::Read(read) => begin_read(world, call, *read),
@@ -258,7 +258,7 @@ fn begin_read(world: &mut World, mut call: Call, read: KvRead) {
     world.later(after, Event::Read(Box::new(call), pending, values.map(bytes)));
 }
 
-/// The snapshot in a value of the KV, if it is one and whole.
+/// The snapshot in a KV value, if the value is an intact snapshot.
 fn snapshot(key: &str, value: &str) -> Option<Snapshot> {
     match form::decode_stored(key, subject(key)?.1, value.as_bytes()) {
         Ok(StoredValue::Snapshot(snapshot)) => Some(*snapshot),
@@ -268,7 +268,7 @@ fn snapshot(key: &str, value: &str) -> Option<Snapshot> {
 
 /// A bulk read has ended.
 pub fn resume_read(world: &mut World, mut call: Call, pending: PendingRead, values: &KvValues) {
-    // An isolate that ended has read nothing.
+    // If the isolate has ended, the read has no effect on the location.
     if world.locations.get(call.location).is_some_and(|at| at.life == call.life) {
         world.check.versions.read(&mut call);
     }
@@ -292,7 +292,8 @@ fn resume(world: &mut World, call: Call, resume: impl FnOnce(&mut Engine) -> Eng
     step(world, call, next);
 }
 
-/// Sends the facts of an answer to the queue. The answer leaves after they were accepted, or without waiting for that.
+/// Sends the facts of an answer to the queue. The answer leaves after the queue accepted them, or at once if it does
+/// not wait.
 fn deliver(world: &mut World, call: Call, answer: HttpAnswer) {
     world.check.emitted(&call, &answer);
     let Some(message) = &answer.facts else { return leave(world, call, answer) };
@@ -334,7 +335,7 @@ fn come_again(world: &mut World, mut call: Call) {
     world.later(after, Event::Arrive(Box::new(call)));
 }
 
-/// The origin has taken the facts of an answer, or has not; an answer that waited for them leaves.
+/// The origin accepted the facts of an answer, or did not; the answer that waited for it leaves.
 pub fn delivered_directly(world: &mut World, held: Option<Box<HeldAnswer>>, taken: bool) {
     let Some(held) = held else { return };
     let HeldAnswer { call, answer } = *held;
@@ -350,8 +351,8 @@ fn leave(world: &mut World, call: Call, answer: HttpAnswer) {
     world.later(after, Event::Answer(Box::new(call), answer.status, answer.headers, answer.body));
 }
 
-/// The answer that an engine gives with the KV as it is at the centre, where writes arrive; no object answers. `None` if the
-/// request is not served.
+/// The answer of an engine with the newest written KV values and without answers of objects. `None` if the request is
+/// not served.
 pub fn answer_at_centre(engine: &mut Engine, kv: &Kv, head: &str, body: &[u8], now: Millis) -> Option<HttpAnswer> {
     let mut next = engine.begin(head, body, now, [7; 32]);
     loop {
@@ -367,7 +368,7 @@ pub fn answer_at_centre(engine: &mut Engine, kv: &Kv, head: &str, body: &[u8], n
     }
 }
 
-/// An answer reaches its browser, unless it gets lost.
+/// An answer reaches its browser, unless it is lost.
 pub fn answered(world: &mut World, call: Call, status: u16, headers: &[(&'static str, String)], body: &[u8]) {
     world.say(|| format!("answer to {:?}: {status} {}", call.browser, String::from_utf8_lossy(body)));
     world.check.answered(&call, status, body);
@@ -406,7 +407,7 @@ pub fn answered(world: &mut World, call: Call, status: u16, headers: &[(&'static
         browser.shown.drain(..over);
         let of = browser.clone();
         for path in loaded {
-            let asked = Asked { kind: Kind::Pixel, path, body: Vec::new(), member: None, owner: None };
+            let asked = BrowserCall { kind: Kind::Pixel, path, body: Vec::new(), member: None, owner: None };
             depart(world, call.browser, &of, asked);
         }
     }

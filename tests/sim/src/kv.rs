@@ -1,6 +1,6 @@
-//! The KV, as hostile as the platform's contract lets it be: each location sees a write when it likes, caches what it saw
-//! and what it did not see, and goes back to an older value when another machine of it answers. Values may come cut or
-//! flipped. A key takes one write a second.
+//! The KV, as hostile as the platform's contract allows. Each location sees a write at a time of its own, caches values
+//! and absent keys, and returns an older value when another of its machines answers. Values may arrive cut or with a
+//! wrong byte. A key takes one write a second.
 
 use std::collections::BTreeMap;
 
@@ -8,23 +8,23 @@ use causeway_shared::base::ids::Millis;
 
 use crate::dice::Dice;
 
-/// Machines of one location, each with a cache of its own.
+/// Machines of one location, each with its own cache.
 const MACHINES: u64 = 2;
-/// How stale a cache is at most while nothing is wrong, and as long again what fills it.
+/// Without faults, the longest time until a machine sees a write, and the longest life of a cached value.
 const CALM_MS: Millis = 30_000;
-/// And now and then while there are faults: ten minutes together.
+/// The same limit for a write or cached value that is stale by a fault; both together are ten minutes.
 const STALE_MS: Millis = 300_000;
 
-/// What goes wrong with the KV.
+/// Faults of the KV.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct KvFaults {
-    /// Reads that fail, of a thousand.
+    /// Reads that fail, per mille.
     pub read_fails: u64,
-    /// Values that come damaged, of a thousand.
+    /// Values that arrive damaged, per mille.
     pub damaged: u64,
-    /// Writes that fail, of a thousand; of these half are done all the same.
+    /// Writes that report a failure, per mille; half of them are stored nevertheless.
     pub write_fails: u64,
-    /// Writes and caches that are stale for so long, of a thousand.
+    /// Writes and cached values that are stale for up to [`STALE_MS`], per mille.
     pub stale: u64,
 }
 
@@ -33,7 +33,7 @@ pub struct KvFaults {
 struct Write {
     at: Millis,
     value: Option<String>,
-    /// Told apart from all other writes: each location sees it at its own time.
+    /// Random bits from which each machine derives the time at which it sees this write.
     salt: u64,
     stale: bool,
 }
@@ -44,39 +44,39 @@ struct Cached {
     until: Millis,
 }
 
-/// Why a write was refused.
+/// The reason for which a write was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refused {
     /// More than one write a second (429).
     TooMany,
-    /// Anything else (5xx).
+    /// Any other error (5xx).
     Failed,
 }
 
-/// The KV and what each location sees of it.
+/// The KV, and the view of each location.
 #[derive(Debug)]
 pub struct Kv {
     keys: BTreeMap<String, Vec<Write>>,
     caches: BTreeMap<(usize, u64, String), Cached>,
     dice: Dice,
-    /// What goes wrong now.
+    /// Faults in force now.
     pub faults: KvFaults,
 }
 
 impl Kv {
-    /// An empty one.
+    /// An empty KV without faults.
     #[must_use]
     pub fn new(dice: Dice) -> Self {
         Self { keys: BTreeMap::new(), caches: BTreeMap::new(), dice, faults: KvFaults::default() }
     }
 
-    /// The value at the centre, where writes arrive.
+    /// The newest written value, as the central store has it.
     #[must_use]
     pub fn value(&self, key: &str) -> Option<&str> {
         self.keys.get(key)?.last()?.value.as_deref()
     }
 
-    /// All keys that have a value, with it.
+    /// All keys that have a value, with their newest values.
     pub fn values(&self) -> impl Iterator<Item = (&str, &str)> {
         self.keys.iter().filter_map(|(key, writes)| Some((key.as_str(), writes.last()?.value.as_deref()?)))
     }
@@ -84,7 +84,7 @@ impl Kv {
     /// Writes a key, or deletes it.
     ///
     /// # Errors
-    /// [`Refused`]; the value may be there all the same.
+    /// [`Refused`]; the value may be stored nevertheless.
     pub fn put(&mut self, now: Millis, key: &str, value: Option<String>) -> Result<(), Refused> {
         let writes = self.keys.entry(key.to_owned()).or_default();
         if writes.last().is_some_and(|last| now < last.at + 1_000) {
@@ -98,7 +98,7 @@ impl Kv {
         if fails { Err(Refused::Failed) } else { Ok(()) }
     }
 
-    /// Reads keys at a location, in one bulk read. `None`: the read failed.
+    /// Reads keys at a location in one bulk read. `None`: the read failed.
     pub fn read(&mut self, now: Millis, location: usize, keys: &[String]) -> Option<Vec<Option<String>>> {
         if self.dice.chance(self.faults.read_fails) {
             return None;
@@ -108,37 +108,37 @@ impl Kv {
     }
 
     fn one(&mut self, now: Millis, location: usize, machine: u64, key: &str) -> Option<String> {
-        let place = (location, machine, key.to_owned());
-        let value = match self.caches.get(&place).filter(|cached| cached.until > now) {
+        let cache_key = (location, machine, key.to_owned());
+        let value = match self.caches.get(&cache_key).filter(|cached| cached.until > now) {
             Some(cached) => cached.value.clone(),
             None => {
                 let value = self.seen(now, location, machine, key);
-                let most = if self.dice.chance(self.faults.stale) { STALE_MS } else { CALM_MS };
-                let until = now + self.dice.below(most);
-                self.caches.insert(place, Cached { value: value.clone(), until });
+                let limit = if self.dice.chance(self.faults.stale) { STALE_MS } else { CALM_MS };
+                let until = now + self.dice.below(limit);
+                self.caches.insert(cache_key, Cached { value: value.clone(), until });
                 value
             }
         };
         if self.dice.chance(self.faults.damaged) { value.map(|text| self.damage(text)) } else { value }
     }
 
-    /// The newest write that has reached a machine.
+    /// The value of the newest write that has reached a machine.
     fn seen(&self, now: Millis, location: usize, machine: u64, key: &str) -> Option<String> {
         let arrived = |write: &&Write| {
-            let way = write.salt ^ (location as u64 + 1).wrapping_mul(0x9e37_79b9) ^ machine << 40;
-            let most = if write.stale { STALE_MS } else { CALM_MS };
-            write.at + Dice::new(way).below(most) <= now
+            let seed = write.salt ^ (location as u64 + 1).wrapping_mul(0x9e37_79b9) ^ machine << 40;
+            let limit = if write.stale { STALE_MS } else { CALM_MS };
+            write.at + Dice::new(seed).below(limit) <= now
         };
         self.keys.get(key)?.iter().rev().find(arrived)?.value.clone()
     }
 
-    /// A value with one character changed, or cut.
+    /// Cuts a value, or changes one byte of it.
     fn damage(&mut self, text: String) -> String {
         let mut bytes = text.into_bytes();
-        let place = self.dice.place(bytes.len());
+        let index = self.dice.place(bytes.len());
         if self.dice.chance(300) {
-            bytes.truncate(place);
-        } else if let Some(byte) = bytes.get_mut(place) {
+            bytes.truncate(index);
+        } else if let Some(byte) = bytes.get_mut(index) {
             *byte = if *byte == b'A' { b'B' } else { b'A' };
         }
         String::from_utf8(bytes).unwrap_or_default()

@@ -1,7 +1,7 @@
-//! A whole world from one seed: the module of the edge, the origin's intake, log, folding, publishing and jobs on a real
-//! SQLite, and between them a network, a KV, a queue, clocks and a disk that do everything their contracts let them do
-//! wrong. Nothing here waits and nothing runs beside anything: one seed is one history. In the manner of TigerBeetle's
-//! VOPR: faults first; then they stop, and the world must converge.
+//! A simulator that plays a whole world from one seed: the edge module, and the origin's intake, log, folding,
+//! publishing and jobs on a real SQLite. Between them are a network, a KV, a queue, clocks and a disk that fail in
+//! every way that their contracts allow. Nothing waits and nothing runs in parallel, so one seed is one history. As in
+//! TigerBeetle's VOPR, faults come first; then they stop, and the world must converge.
 
 pub mod browser;
 pub mod check;

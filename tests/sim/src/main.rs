@@ -1,4 +1,4 @@
-//! `causeway-sim`: plays worlds, and says which of them fail and how.
+//! `causeway-sim`: plays worlds and reports which of them fail.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::num::NonZero;
@@ -15,7 +15,7 @@ use clap::Parser;
 #[cfg(feature = "planted-bugs")]
 mod planted;
 
-/// Prints how far ads go over their caps, as the table of docs/CAPS.md.
+/// Prints by how much ads exceed their caps, as the table of docs/CAPS.md.
 fn caps() -> ExitCode {
     println!(
         "| KV lags up to | tabs | devices | copied cookies | by the ledger: people over, mean, most | strict: people over, mean, most |"
@@ -40,47 +40,47 @@ fn caps() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Plays worlds, each from one seed: faults first, then the world must converge. Ends with 1 when one does not.
+/// Plays worlds, each from one seed: faults first, then the world must converge. Exits with 1 if a world does not.
 #[derive(Debug, Parser)]
 struct Args {
-    /// Plays this world alone.
+    /// Play only the world of this seed.
     #[arg(long, conflicts_with_all = ["seeds", "hours"])]
     seed: Option<u64>,
-    /// Prints what happens in it.
+    /// Print each event of the world.
     #[arg(long, requires = "seed")]
     trace: bool,
-    /// Plays so many worlds.
+    /// Number of worlds to play.
     #[arg(long, default_value_t = 1_000)]
     seeds: u64,
-    /// The first of them.
+    /// Seed of the first world.
     #[arg(long, default_value_t = 1)]
     from: u64,
-    /// Plays fresh worlds for so long.
+    /// Play worlds with new seeds for this many hours.
     #[arg(long, conflicts_with = "seeds")]
     hours: Option<f64>,
     /// Events before the faults end.
     #[arg(long, default_value_t = 3_000)]
     events: u64,
-    /// Measures how far ads go over their caps instead.
+    /// Measure by how much ads exceed their caps, instead of playing worlds.
     #[arg(long)]
     caps: bool,
-    /// Ends at the first world that fails.
+    /// Stop at the first world that fails.
     #[arg(long)]
     first: bool,
-    /// Plays worlds with each planted bug, until one fails. Without names: all bugs.
+    /// Play worlds with each planted bug until one fails. Without names: all bugs.
     #[cfg(feature = "planted-bugs")]
     #[arg(long, num_args = 0.., value_name = "NAME")]
     bugs: Option<Vec<causeway_shared::base::planted::PlantedBug>>,
 }
 
-/// Plays one world; gives how many events it had.
+/// Plays one world; returns the number of its events and its outcome.
 fn play(seed: u64, events: u64) -> (u64, Result<(), Failure>) {
     let mut world = World::new(seed, false);
     let ended = world.run(events);
     (world.count, ended)
 }
 
-/// The fewest events of faults after which the world still fails: a failure seen in their midst ends them itself.
+/// The fewest events of faults after which the world still fails. A failure during the faults ends the world at once.
 fn shortest(seed: u64, events: u64) -> u64 {
     let (mut good, mut bad) = (0, events);
     while bad - good > 1 {
@@ -90,7 +90,7 @@ fn shortest(seed: u64, events: u64) -> u64 {
     bad
 }
 
-fn tell(seed: u64, events: u64, failure: &Failure) {
+fn report(seed: u64, events: u64, failure: &Failure) {
     let Failure { checker, what } = failure;
     let prefix = shortest(seed, events);
     println!("seed {seed} fails: {checker}: {}", what.chars().take(1_500).collect::<String>());
@@ -99,8 +99,8 @@ fn tell(seed: u64, events: u64, failure: &Failure) {
 }
 
 fn commit() -> String {
-    let said = std::process::Command::new("git").args(["rev-parse", "--short=12", "HEAD"]).output();
-    said.map_or_else(|_| "unknown".to_owned(), |said| String::from_utf8_lossy(&said.stdout).trim().to_owned())
+    let output = std::process::Command::new("git").args(["rev-parse", "--short=12", "HEAD"]).output();
+    output.map_or_else(|_| "unknown".to_owned(), |output| String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
 fn one(seed: u64, args: &Args) -> ExitCode {
@@ -113,13 +113,13 @@ fn one(seed: u64, args: &Args) -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(failure) => {
-            tell(seed, args.events, &failure);
+            report(seed, args.events, &failure);
             ExitCode::FAILURE
         }
     }
 }
 
-/// What the threads that play worlds share.
+/// State shared by the threads that play worlds.
 struct Progress {
     next: AtomicU64,
     done: AtomicU64,
@@ -128,16 +128,16 @@ struct Progress {
     failed: Mutex<Vec<(u64, Failure)>>,
 }
 
-/// What worlds came to.
+/// The result of many worlds.
 struct Outcome {
     worlds: u64,
     events: u64,
-    /// The worlds that failed, by seed.
+    /// The failed worlds, ordered by seed.
     failed: Vec<(u64, Failure)>,
 }
 
-/// Plays the worlds from seed `from` on as long as `goes_on` says of a seed, on all processors. With `is_first_enough`
-/// it ends after the first failure.
+/// Plays the worlds from seed `from` on all processors, as long as `goes_on` is true for the next seed. With
+/// `is_first_enough` it stops after the first failure.
 fn play_worlds(from: u64, events: u64, is_first_enough: bool, goes_on: impl Fn(u64) -> bool + Sync) -> Outcome {
     let begun = Instant::now();
     let progress = Progress {
@@ -179,7 +179,7 @@ fn many(args: &Args) -> ExitCode {
     let from = if until.is_some() { fresh } else { args.from };
     let goes_on = |seed| until.map_or(seed < from + args.seeds, |until| Instant::now() < until);
     let Outcome { worlds, events, failed } = play_worlds(from, args.events, args.first, goes_on);
-    failed.iter().take(5).for_each(|(seed, failure)| tell(*seed, args.events, failure));
+    failed.iter().take(5).for_each(|(seed, failure)| report(*seed, args.events, failure));
     failed.iter().skip(5).for_each(|(seed, f)| {
         println!("seed {seed} fails: {}: {}", f.checker, f.what.chars().take(160).collect::<String>())
     });
@@ -193,7 +193,7 @@ fn many(args: &Args) -> ExitCode {
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
     clippy::cast_precision_loss,
-    reason = "a rate, for people"
+    reason = "an approximate rate for display"
 )]
 fn per_second(events: u64, seconds: f64) -> u64 {
     (events as f64 / seconds.max(0.001)) as u64

@@ -1,5 +1,5 @@
-//! How far an ad's impressions go over its cap, measured: for ever more staleness, tabs, devices and copied cookies, with
-//! caps kept by the ledger and strictly, in the same worlds. Nothing else goes wrong in them.
+//! Measures by how much the impressions of an ad exceed its cap, for growing staleness, tabs, devices and copied
+//! cookies. Ledger caps and strict caps are measured in the same worlds. These worlds have no other faults.
 
 use causeway_shared::base::ids::Millis;
 
@@ -8,27 +8,27 @@ use crate::kv::KvFaults;
 use crate::setup::{LIMITS, Plan};
 use crate::world::World;
 
-/// What one row measures.
+/// The conditions of one row.
 #[derive(Debug, Clone, Copy)]
 pub struct Case {
-    /// Writes and caches that are stale for up to ten minutes instead of one, of a thousand.
+    /// KV writes and caches that are stale for up to ten minutes instead of one, per mille.
     pub stale: u64,
     /// Pages that a browser opens at once.
     pub tabs: usize,
     /// Browsers of the person.
     pub devices: usize,
-    /// Whether browsers bring back cookies of before, and copies of them.
+    /// Whether browsers bring back old cookies, and copies of them.
     pub copied: bool,
 }
 
-/// What came out of one row.
+/// The result of one row.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Over {
-    /// People who had more than the limit, of a thousand.
+    /// People with more impressions than the limit, per mille.
     pub people: usize,
-    /// Impressions over the limit, of all people together, a thousandth of a person's.
+    /// Mean impressions over the limit per person, in thousandths.
     pub mean: usize,
-    /// The most that one person had over the limit.
+    /// The most impressions over the limit that one person had.
     pub most: usize,
 }
 
@@ -46,20 +46,20 @@ pub const CASES: [Case; 10] = [
     Case { stale: 500, tabs: 4, devices: 5, copied: true },
 ];
 
-/// People measured for a row, each in a world of its own.
+/// People measured for a row, each in a separate world.
 pub const PEOPLE: usize = 200;
-/// Events of each.
+/// Events of each world before the faults end.
 const EVENTS: u64 = 1_200;
 /// Mean time between two pages of one browser.
 const PACE_MS: Millis = 20_000;
 
-/// How long a person's browsers get to know of one another.
+/// Time in which a person's browsers learn of each other before ads are placed.
 const SETTLED_MS: Millis = 45 * 60_000;
 
-/// Measures one row: first by the ledger, then strictly.
+/// Measures one row: ledger caps first, strict caps second.
 ///
 /// # Errors
-/// What a checker saw.
+/// The report of a checker that failed.
 pub fn measure(case: Case) -> Result<[Over; 2], String> {
     let mut over = [Over::default(); 2];
     for seed in 0..PEOPLE {
@@ -77,7 +77,7 @@ pub fn measure(case: Case) -> Result<[Over; 2], String> {
     Ok(over.map(|over| Over { people: over.people * 1_000 / PEOPLE, mean: over.mean * 1_000 / PEOPLE, ..over }))
 }
 
-/// A world in which nothing goes wrong but what the case says.
+/// A plan whose only faults are those of the case.
 fn plan(Case { stale, tabs, devices, copied }: Case) -> Plan {
     let kv = KvFaults { stale, ..KvFaults::default() };
     let quiet = Plan::draw(&mut Dice::new(0));

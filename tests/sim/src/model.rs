@@ -1,5 +1,5 @@
-//! The plain model: every fact in a list, and what it adds up to worked out anew each time, with none of the product's
-//! joins. What the world must come to is what this says.
+//! The plain model: a list of all facts, whose sums are computed from the beginning each time, without the product's
+//! joins. It defines the state to which the world must converge.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,54 +11,57 @@ use causeway_shared::facts::segments::SegmentState;
 
 use crate::setup::THRESHOLD;
 
-/// The one kind of which a visitor holds one id at most.
+/// The unique kind: a visitor has at most one id of it.
 pub const MEMBER: KindCode = KindCode(1);
 
 /// A visitor of a tenant.
 pub type Owner = (TenantId, VisitorId);
 
-/// A fact, and what is known of where it went.
+/// A fact with its known delivery state.
 #[derive(Debug, Clone)]
-pub struct Told {
+pub struct RecordedFact {
     /// The fact.
     pub fact: Fact,
-    /// The queue or the origin has it for good.
+    /// Whether the queue or the origin stored it durably.
     pub acknowledged: bool,
-    /// The origin has it for good.
+    /// Whether the origin stored it durably.
     pub at_origin: bool,
-    /// So had it when the backup was taken.
+    /// Whether the origin had it when the backup was made.
     pub in_backup: bool,
-    /// It was told with another session too, by a retry: either may have come first.
+    /// Whether a retry sent it with another session; either one may have arrived first.
     pub retold: bool,
-    /// When it was received last, by a retry: any receipt may have come first.
+    /// Time of the last receipt, which differs from that of `fact` after a retry; any receipt may have arrived first.
     pub last: Millis,
-    /// Between which times it happened, as each telling has it.
+    /// Earliest and latest time of the event over all copies that were sent.
     pub at: [Millis; 2],
-    /// How many facts were told before it: those of one call are told in the order of the call.
+    /// Number of facts sent before it; the facts of one call are numbered in the order of the call.
     pub place: u64,
 }
 
-impl Told {
-    /// Whether it has one receipt and one time, whichever of its tellings came first.
+impl RecordedFact {
+    /// Whether all copies have the same receipt and the same time.
     fn is_dated(&self) -> bool {
         self.last == self.fact.received && self.at == [self.fact.at; 2]
     }
 }
 
-/// All facts that any edge ever gave away.
+/// All facts that any edge ever sent.
 #[derive(Debug, Default)]
 pub struct Model {
-    /// Who is erased, as the store found when the world had converged.
+    /// Erased visitors, read from the store after the world has converged.
     pub erased: BTreeSet<Owner>,
-    /// Until when ids are erased, as it found then.
+    /// For each erased id, the time up to which its evidence is erased; read from the store after the world has
+    /// converged.
     pub ended: BTreeMap<(TenantId, AlternateId), Millis>,
-    /// Whose logins got lost, neither queue nor origin having taken them: an edge that saw the proof knows more.
+    /// Visitors with a login that neither the queue nor the origin stored; the edge that saw the proof knows more than
+    /// the model.
     pub lost_logins: BTreeSet<Owner>,
-    facts: BTreeMap<(TenantId, VisitorId, FactId), Told>,
-    told: u64,
+    facts: BTreeMap<(TenantId, VisitorId, FactId), RecordedFact>,
+    /// Number of facts sent so far, copies included.
+    sent: u64,
 }
 
-/// What a visitor's own facts add up to.
+/// The sums of one visitor's facts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Sums {
     /// Page views.
@@ -67,26 +70,26 @@ pub struct Sums {
     pub sessions: u64,
     /// Purchases.
     pub purchases: u64,
-    /// Their value in micros.
+    /// Value of the purchases in micros.
     pub revenue: i64,
-    /// Actions: insertion, verb, view type and UTC day.
+    /// Actions: insertion, action type, view type and UTC day.
     pub actions: BTreeSet<([u8; 16], u8, u8, u64)>,
-    /// Segments held or removed, by the last write; `None` where either of two writes may be the last.
+    /// State of each segment after its last write; `None` if either of two writes may be the last.
     pub segments: BTreeMap<u32, Option<SegmentState>>,
-    /// Events by name: how many, and between which times the last was.
+    /// Events by name: their number, and the earliest and latest time of the last one.
     pub events: BTreeMap<String, (u64, [Millis; 2])>,
 }
 
-/// People as the model finds them.
+/// A person of the model.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Person {
-    /// All visitors of it.
+    /// All visitors of the person.
     pub members: BTreeSet<VisitorId>,
-    /// The member id it holds.
+    /// The member id of the person.
     pub unique: Option<AlternateId>,
 }
 
-/// One visitor and one id: when it was first and last seen with it.
+/// A tie of one visitor to one id, with the time at which it began.
 #[derive(Debug, Clone, Copy)]
 struct Tie {
     visitor: VisitorId,
@@ -96,11 +99,11 @@ struct Tie {
 }
 
 impl Model {
-    /// A fact that an edge tried to give away.
-    pub fn tell(&mut self, tenant: &TenantId, fact: &Fact, acknowledged: bool) -> &mut Told {
-        let place = self.told;
-        self.told += 1;
-        let told = self.facts.entry((tenant.clone(), fact.visitor, fact.id)).or_insert_with(|| Told {
+    /// Records a fact that an edge tried to send.
+    pub fn tell(&mut self, tenant: &TenantId, fact: &Fact, acknowledged: bool) -> &mut RecordedFact {
+        let place = self.sent;
+        self.sent += 1;
+        let record = self.facts.entry((tenant.clone(), fact.visitor, fact.id)).or_insert_with(|| RecordedFact {
             fact: fact.clone(),
             acknowledged,
             at_origin: false,
@@ -110,76 +113,78 @@ impl Model {
             at: [fact.at; 2],
             place,
         });
-        told.last = told.last.max(fact.received);
-        told.at = [told.at[0].min(fact.at), told.at[1].max(fact.at)];
-        told.acknowledged |= acknowledged;
-        told.retold |= told.fact.what != fact.what;
-        told
+        record.last = record.last.max(fact.received);
+        record.at = [record.at[0].min(fact.at), record.at[1].max(fact.at)];
+        record.acknowledged |= acknowledged;
+        record.retold |= record.fact.what != fact.what;
+        record
     }
 
-    /// A fact that the origin took.
+    /// Records a fact that the origin stored.
     pub fn taken(&mut self, tenant: &TenantId, fact: &Fact) {
         self.tell(tenant, fact, true).at_origin = true;
     }
 
-    /// A backup holds what the origin has.
+    /// A backup is made: it contains the facts that the origin has.
     pub fn back_up(&mut self) {
-        self.facts.values_mut().for_each(|told| told.in_backup = told.at_origin);
+        self.facts.values_mut().for_each(|record| record.in_backup = record.at_origin);
     }
 
-    /// The origin has what the backup held, and what still waits in the queue will come.
+    /// A restore: the origin has the facts of the backup, and facts in the queue will still arrive.
     pub fn restore(&mut self) {
-        // Erasures are in a journal, which no backup replaces.
-        let lost =
-            |told: &&mut Told| told.at_origin && !told.in_backup && !matches!(told.fact.what, FactKind::Erasure { .. });
-        for told in self.facts.values_mut().filter(lost) {
-            (told.acknowledged, told.at_origin) = (false, false);
+        // Erasures are in a journal that no restore replaces.
+        let lost = |record: &&mut RecordedFact| {
+            record.at_origin && !record.in_backup && !matches!(record.fact.what, FactKind::Erasure { .. })
+        };
+        for record in self.facts.values_mut().filter(lost) {
+            (record.acknowledged, record.at_origin) = (false, false);
         }
     }
 
-    /// Facts of which only the store can say whether they came: neither queue nor origin said so. `holds` asks it.
+    /// Removes facts that are not stored. For a fact without an acknowledgement, `holds` looks into the store.
     pub fn settle(&mut self, mut holds: impl FnMut(&TenantId, &Fact) -> bool) {
         let lost = &mut self.lost_logins;
-        self.facts.retain(|(tenant, visitor, _), told| {
-            let there = told.acknowledged || holds(tenant, &told.fact);
-            if !there && matches!(told.fact.what, FactKind::Alias { .. }) {
+        self.facts.retain(|(tenant, visitor, _), record| {
+            let there = record.acknowledged || holds(tenant, &record.fact);
+            if !there && matches!(record.fact.what, FactKind::Alias { .. }) {
                 lost.insert((tenant.clone(), *visitor));
             }
             there
         });
     }
 
-    /// All facts, in the order of visitors.
-    pub fn facts(&self) -> impl Iterator<Item = (&TenantId, &Told)> {
-        self.facts.iter().map(|((tenant, _, _), told)| (tenant, told))
+    /// All facts, ordered by visitor.
+    pub fn facts(&self) -> impl Iterator<Item = (&TenantId, &RecordedFact)> {
+        self.facts.iter().map(|((tenant, _, _), record)| (tenant, record))
     }
 
-    /// Whether the sessions of a visitor are known for sure.
+    /// Whether the number of a visitor's sessions is certain.
     #[must_use]
     pub fn knows_sessions(&self, owner: &Owner) -> bool {
-        !self.facts().any(|(tenant, told)| told.retold && *tenant == owner.0 && told.fact.visitor == owner.1)
+        !self.facts().any(|(tenant, record)| record.retold && *tenant == owner.0 && record.fact.visitor == owner.1)
     }
 
-    /// The segments that a visitor's last writes leave in such a state.
+    /// The segments of a visitor whose last write fulfils `is_held`.
     #[must_use]
     pub fn held_segments(&self, owner: &Owner, is_held: impl Fn(&SegmentState) -> bool) -> BTreeSet<u32> {
         let last = self.last_segments(owner).into_iter();
         last.filter(|(_, state)| state.as_ref().is_some_and(&is_held)).map(|(segment, _)| segment).collect()
     }
 
-    /// What the last write of each segment says: the one that happened last, of one time the one received last, of one receipt
-    /// the one later in its call. `None` where a write was told with several receipts or times, so that either may be the last.
+    /// The last write of each segment: the latest by event time, then by receipt, then by position in the call. `None`
+    /// if a write was sent with several receipts or times, so that any of the writes may be the last.
     fn last_segments(&self, owner: &Owner) -> BTreeMap<u32, Option<SegmentState>> {
-        let mut written: BTreeMap<u32, Vec<(&Told, &SegmentState)>> = BTreeMap::new();
-        for told in self.told_of(owner) {
-            let FactKind::Segments { writes } = &told.fact.what else { continue };
+        let mut written: BTreeMap<u32, Vec<(&RecordedFact, &SegmentState)>> = BTreeMap::new();
+        for record in self.records_of(owner) {
+            let FactKind::Segments { writes } = &record.fact.what else { continue };
             for (segment, state) in writes {
-                written.entry(segment.0).or_default().push((told, state));
+                written.entry(segment.0).or_default().push((record, state));
             }
         }
-        let last = |writes: Vec<(&Told, &SegmentState)>| {
-            let is_known = writes.len() == 1 || writes.iter().all(|(told, _)| told.is_dated());
-            let last = writes.into_iter().max_by_key(|(told, _)| (told.fact.at, told.fact.received, told.place));
+        let last = |writes: Vec<(&RecordedFact, &SegmentState)>| {
+            let is_known = writes.len() == 1 || writes.iter().all(|(record, _)| record.is_dated());
+            let last =
+                writes.into_iter().max_by_key(|(record, _)| (record.fact.at, record.fact.received, record.place));
             last.filter(|_| is_known).map(|(_, state)| state.clone())
         };
         written.into_iter().map(|(segment, writes)| (segment, last(writes))).collect()
@@ -187,38 +192,40 @@ impl Model {
 
     /// The facts of one visitor.
     pub fn of<'m>(&'m self, owner: &Owner) -> impl Iterator<Item = &'m Fact> + use<'m> {
-        self.told_of(owner).map(|told| &told.fact)
+        self.records_of(owner).map(|record| &record.fact)
     }
 
-    fn told_of<'m>(&'m self, owner: &Owner) -> impl Iterator<Item = &'m Told> + use<'m> {
+    fn records_of<'m>(&'m self, owner: &Owner) -> impl Iterator<Item = &'m RecordedFact> + use<'m> {
         let (tenant, visitor) = owner.clone();
         let from = (tenant.clone(), visitor, FactId::from_bytes([0; 16]));
         let facts = self.facts.range(from..).take_while(move |((t, v, _), _)| *t == tenant && *v == visitor);
-        facts.map(|(_, told)| told)
+        facts.map(|(_, record)| record)
     }
 
-    /// The facts of all of a person's visitors that are not gone.
+    /// The facts of a person's visitors, without visitors that withdrew.
     #[must_use]
     pub fn of_person(&self, tenant: &TenantId, person: &Person) -> Vec<&Fact> {
         let owners = person.members.iter().map(|visitor| (tenant.clone(), *visitor));
         owners.filter(|owner| !self.is_gone(owner)).flat_map(|owner| self.of(&owner)).collect()
     }
 
-    /// Whether it is known for sure when every purchase of a tenant's visitors was received.
+    /// Whether the receipt time of every purchase of a tenant is certain.
     #[must_use]
     pub fn knows_purchases(&self, tenant: &TenantId) -> bool {
-        let again = |told: &Told| told.last != told.fact.received;
-        !self.facts().any(|(of, told)| of == tenant && again(told) && matches!(told.fact.what, FactKind::Track { .. }))
+        let again = |record: &RecordedFact| record.last != record.fact.received;
+        !self
+            .facts()
+            .any(|(of, record)| of == tenant && again(record) && matches!(record.fact.what, FactKind::Track { .. }))
     }
 
-    /// Every visitor that a fact is of, and that is not erased.
+    /// Every visitor with a fact, except erased visitors.
     #[must_use]
     pub fn owners(&self) -> BTreeSet<Owner> {
         let named = self.facts.keys().filter(|(_, visitor, _)| *visitor != VisitorId::NOBODY);
         named.map(|(tenant, visitor, _)| (tenant.clone(), *visitor)).filter(|o| !self.erased.contains(o)).collect()
     }
 
-    /// Whether a visitor is another member's, or may be: what it was seen with first may have been cancelled.
+    /// Whether a visitor belongs to another member, or may: its first evidence may have been cancelled.
     fn holds_another(&self, owner: &Owner, id: AlternateId, same: &BTreeMap<AlternateId, AlternateId>) -> bool {
         let proven = self.of(owner).filter_map(|fact| match &fact.what {
             FactKind::Alias { id, proven: true, .. } if id.kind == MEMBER => {
@@ -230,13 +237,13 @@ impl Model {
         cancelled || proven.min().is_some_and(|(_, first)| first != id)
     }
 
-    /// Visitors seen, with proof, with an id that was erased afterwards.
+    /// Visitors that a proof tied to an id before that id was erased.
     #[must_use]
     pub fn named_by_erasures(&self) -> BTreeSet<Owner> {
         let mut named = BTreeSet::new();
-        for (tenant, told) in self.facts() {
-            let FactKind::Erasure { id: Some(erased), .. } = &told.fact.what else { continue };
-            if !told.at_origin {
+        for (tenant, record) in self.facts() {
+            let FactKind::Erasure { id: Some(erased), .. } = &record.fact.what else { continue };
+            if !record.at_origin {
                 continue;
             }
             let same = self.same_ids(tenant);
@@ -244,12 +251,12 @@ impl Model {
             for (_, seen) in self.facts().filter(|(of, seen)| *of == tenant && seen.acknowledged) {
                 let FactKind::Alias { id, proven: true, .. } = &seen.fact.what else { continue };
                 let owner = (tenant.clone(), seen.fact.visitor);
-                // What was cancelled ties nobody to the id any more.
+                // Cancelled evidence ties the visitor to the id no longer.
                 let ends = |fact: &Fact| matches!(&fact.what, FactKind::Cancellation { id } if one(id) == one(erased));
                 if self.of(&owner).any(ends) || self.holds_another(&owner, one(erased), &same) {
                     continue;
                 }
-                if one(id) == one(erased) && seen.fact.received < told.fact.received && seen.at_origin {
+                if one(id) == one(erased) && seen.fact.received < record.fact.received && seen.at_origin {
                     named.insert(owner);
                 }
             }
@@ -257,12 +264,12 @@ impl Model {
         named
     }
 
-    /// What a visitor's own facts add up to.
+    /// The sums of a visitor's own facts.
     #[must_use]
     pub fn sums(&self, owner: &Owner) -> Sums {
         let mut sums = Sums::default();
         let mut sessions = BTreeSet::new();
-        for Told { fact, at, .. } in self.told_of(owner) {
+        for RecordedFact { fact, at, .. } in self.records_of(owner) {
             let event = match &fact.what {
                 FactKind::Page { .. } => Some("page"),
                 FactKind::Track { name, .. } => Some(name.as_str()),
@@ -292,25 +299,26 @@ impl Model {
         sums
     }
 
-    /// Whether a visitor took its permission back, or was erased.
+    /// Whether a visitor withdrew its permission.
     #[must_use]
     pub fn is_gone(&self, owner: &Owner) -> bool {
         self.of(owner).any(|fact| fact.what == FactKind::Withdrawal)
     }
 
-    /// The people of a tenant: whom logins make one, no two of whom are two members. `same` says which hashes are one id.
+    /// The people of a tenant, connected by evidence at or above the threshold; no person has two members. `same` maps
+    /// each hash of an id to the same representative.
     #[must_use]
     pub fn people(&self, tenant: &TenantId, same: &BTreeMap<AlternateId, AlternateId>) -> Vec<Person> {
         self.connected(tenant, same, THRESHOLD)
     }
 
-    /// The people of a tenant by sure ties alone: over them a member is shown its data.
+    /// The people of a tenant by ties of full weight only, over which a member sees its data.
     #[must_use]
     pub fn sure_people(&self, tenant: &TenantId, same: &BTreeMap<AlternateId, AlternateId>) -> Vec<Person> {
         self.connected(tenant, same, EvidenceWeight::LOGIN)
     }
 
-    /// The people by ties of this weight at least.
+    /// The people by ties of at least this weight.
     fn connected(
         &self,
         tenant: &TenantId,
@@ -341,7 +349,7 @@ impl Model {
                 rest.iter().for_each(|tie| join(&mut people, first.visitor, tie.visitor));
             }
         }
-        // The surest matches first: of a chain between two members the weakest stays out.
+        // Heavier matches come first: on a chain between two members, the weakest match is left out.
         let mut matches: Vec<&Tie> =
             ties.iter().filter(|t| t.weight < EvidenceWeight::LOGIN && t.weight >= least).collect();
         matches.sort_by_key(|t| (Reverse(t.weight), t.first, t.id, t.visitor));
@@ -353,7 +361,7 @@ impl Model {
         people
     }
 
-    /// Every tie that stands, under the id that all its hashes are.
+    /// All ties that are in force, under the smallest hash of each id.
     fn ties(&self, tenant: &TenantId, visitors: &[VisitorId], same: &BTreeMap<AlternateId, AlternateId>) -> Vec<Tie> {
         let mut ties = Vec::new();
         for visitor in visitors {
@@ -399,12 +407,12 @@ impl Model {
         ties
     }
 
-    /// Which hashes are one id: those that ever came together, all under the smallest of them.
+    /// Maps each hash of an id to the smallest hash of the same id. Hashes that came together in one fact are one id.
     #[must_use]
     pub fn same_ids(&self, tenant: &TenantId) -> BTreeMap<AlternateId, AlternateId> {
         let mut groups: Vec<BTreeSet<AlternateId>> = Vec::new();
-        for (_, told) in self.facts().filter(|(t, _)| *t == tenant) {
-            if let FactKind::Alias { id, also, .. } = &told.fact.what {
+        for (_, record) in self.facts().filter(|(t, _)| *t == tenant) {
+            if let FactKind::Alias { id, also, .. } = &record.fact.what {
                 let mut all: BTreeSet<AlternateId> =
                     also.iter().map(|hash| AlternateId { hash: *hash, ..*id }).collect();
                 all.insert(*id);
@@ -423,17 +431,17 @@ impl Model {
     }
 }
 
-/// Makes one person of two, unless they are two members.
+/// Joins the persons of two visitors, unless they are two members.
 fn join(people: &mut Vec<Person>, a: VisitorId, b: VisitorId) {
-    let place = |people: &[Person], v| people.iter().position(|p| p.members.contains(&v));
-    let (Some(one), Some(other)) = (place(people, a), place(people, b)) else { return };
+    let position = |people: &[Person], v| people.iter().position(|p| p.members.contains(&v));
+    let (Some(one), Some(other)) = (position(people, a), position(people, b)) else { return };
     let unique = |people: &[Person], at: usize| people.get(at).and_then(|p| p.unique);
     let (x, y) = (unique(people, one), unique(people, other));
     if one == other || (x.is_some() && y.is_some() && x != y) {
         return;
     }
     let gone = people.swap_remove(other);
-    if let Some(at) = place(people, a)
+    if let Some(at) = position(people, a)
         && let Some(person) = people.get_mut(at)
     {
         person.members.extend(gone.members);

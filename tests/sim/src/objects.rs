@@ -1,5 +1,5 @@
-//! The objects of strict caps, one per visitor, and of limited offers, one per campaign and range. What an object stores is
-//! durable before it answers. The network to objects is slow and loses messages.
+//! The Durable Objects: strict caps with one object per visitor, and limited offers with one per campaign and range. An
+//! object stores its state durably before it answers. The network to objects is slow and loses messages.
 
 use std::collections::BTreeMap;
 
@@ -9,13 +9,13 @@ use causeway_shared::base::ids::Millis;
 use crate::edge::{self, Call};
 use crate::world::{Event, World};
 
-/// How long a request waits for its object.
+/// Time for which a request waits for its object, in milliseconds.
 const DEADLINE_MS: u64 = 100;
 
-/// A message to an object, or an object's answer, on its way.
+/// A call to an object, or an object's answer, in transit.
 #[derive(Debug)]
 pub struct ObjectMessage {
-    /// The request that the answer is for; it may have continued without one.
+    /// The request that the answer is for; it may have continued without an answer.
     request: u64,
     /// Objects that forwarded the call: the name of each, and the call that it sent.
     forwarded: Vec<(String, ObjectCall)>,
@@ -30,7 +30,7 @@ enum MessageContent {
     Answer(Vec<u8>),
 }
 
-/// What all objects store, and the requests that wait for one.
+/// The stored state of all objects, and the requests that wait for an answer.
 #[derive(Debug, Default)]
 pub struct Objects {
     strict_caps: BTreeMap<String, Vec<u8>>,
@@ -40,7 +40,7 @@ pub struct Objects {
     next: u64,
 }
 
-/// A request calls an object.
+/// Sends a request's call to an object and schedules its deadline.
 pub fn ask(world: &mut World, call: Call, pending: PendingCall, object_call: ObjectCall) {
     let objects = &mut world.objects;
     objects.next += 1;
@@ -61,7 +61,7 @@ fn send(world: &mut World, message: ObjectMessage) {
     world.later(after, Event::Object(Box::new(message)));
 }
 
-/// A message arrives.
+/// Delivers a message to its object, or an answer to the object or request that waits for it.
 pub fn arrive(world: &mut World, message: ObjectMessage) {
     let now = world.now;
     let ObjectMessage { request, mut forwarded, content } = message;
@@ -86,7 +86,7 @@ pub fn arrive(world: &mut World, message: ObjectMessage) {
 }
 
 impl Objects {
-    /// Hands an object a call, and stores what it says.
+    /// Calls an object and stores its new state.
     fn call(&mut self, call: &ObjectCall, now: Millis) -> Result<ObjectNext, InvalidObjectCall> {
         let ObjectCall { class, object, body } = call;
         match class {
@@ -105,7 +105,7 @@ impl Objects {
         }
     }
 
-    /// Hands an object the answer to the call that it forwarded, and stores what it says.
+    /// Gives an object the answer to the call that it forwarded, and stores its new state.
     fn receive(
         &mut self,
         object: &str,
@@ -146,7 +146,7 @@ impl Objects {
     }
 }
 
-/// The request continues with the object's answer, or without one at its deadline: whichever comes first.
+/// Continues a request with the object's answer, or without one at its deadline; only the first of both has an effect.
 pub fn resume_request(world: &mut World, request: u64, answer: Option<&[u8]>) {
     if let Some((call, pending)) = world.objects.pending.remove(&request) {
         edge::resume_call(world, *call, pending, answer);

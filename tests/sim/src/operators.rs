@@ -1,5 +1,5 @@
-//! Operators and accidents: what happens to the origin's process, its disk and its clock, and what people do with its
-//! commands in the middle of everything.
+//! Operators and accidents: faults of the origin's process, disk and clock, and the commands that operators run
+//! meanwhile.
 
 use causeway_origin::kv::verify::VerifyStep;
 use causeway_shared::base::ids::{AlternateId, FactId, Millis, TenantId, VisitorId};
@@ -11,46 +11,46 @@ use crate::origin::NoAnswer;
 use crate::setup;
 use crate::world::{Event, Phase, World};
 
-/// What is done, or happens.
+/// An action of an operator, or a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Deed {
-    /// The origin's process is to end at one of its next writes.
+    /// The origin's process will end at one of its next writes.
     Kill,
-    /// It ends now, if it has not yet.
+    /// The origin's process ends now, if it has not ended yet.
     End,
-    /// It starts.
+    /// The origin's process starts.
     Start,
     /// The disk is full.
     FullDisk,
-    /// Somebody made room.
+    /// The disk has room again.
     RoomAgain,
-    /// The clock steps back.
+    /// The origin's clock steps back.
     StepBack,
-    /// The clock is right again.
+    /// The origin's clock is right again.
     RightClock,
-    /// An isolate begins anew.
+    /// An isolate is replaced.
     FreshIsolate,
-    /// The next stage of the key rotation.
+    /// The key rotation enters its next stage.
     Rotate,
-    /// A location is deployed with the keys of now.
+    /// The location with this index is deployed with the current keys.
     Deploy(usize),
     /// The job `trim`.
     Trim,
-    /// Evidence is cancelled: it was somebody else.
+    /// Evidence of one visitor and id is cancelled.
     Cancel,
-    /// Two visitors are matched by what is no login.
+    /// Two visitors are matched with less than the weight of a login.
     Match,
     /// A member is erased by its id.
     EraseMember,
-    /// Another catalogue is applied, or the one before comes back.
+    /// A catalogue is applied, or rolled back to the previous version.
     Catalogue,
-    /// A backup is taken.
+    /// A backup is made.
     BackUp,
-    /// It is restored.
+    /// The backup is restored.
     Restore,
 }
 
-/// Plans the deeds of a world.
+/// Schedules the first deed of each kind in the plan.
 pub fn begin(world: &mut World) {
     let plan = world.plan.clone();
     if plan.kills_ms > 0 {
@@ -86,13 +86,13 @@ pub fn begin(world: &mut World) {
     world.later(after, Event::Verify);
 }
 
-/// About so long from now.
+/// Schedules a deed at a random time with this mean.
 fn soon(world: &mut World, mean: Millis, deed: Deed) {
     let after = world.dice.between(1, 2 * mean);
     world.later(after, Event::Do(deed));
 }
 
-/// Something is done, and will be again.
+/// Performs a deed, and schedules the next one of its kind.
 pub fn happen(world: &mut World, deed: Deed) {
     if world.phase == Phase::Calm && deed != Deed::Start && !matches!(deed, Deed::Deploy(_)) {
         return;
@@ -124,9 +124,9 @@ pub fn happen(world: &mut World, deed: Deed) {
         }
         Deed::RightClock => world.origin.behind_ms = 0,
         Deed::FreshIsolate => {
-            let place = world.dice.place(world.locations.len());
-            let stage = world.locations.get(place).map_or(0, |at| at.stage);
-            deploy(world, place, stage);
+            let location = world.dice.place(world.locations.len());
+            let stage = world.locations.get(location).map_or(0, |at| at.stage);
+            deploy(world, location, stage);
             soon(world, plan.fresh_isolates_ms, Deed::FreshIsolate);
         }
         Deed::Rotate
@@ -141,11 +141,11 @@ pub fn happen(world: &mut World, deed: Deed) {
     }
 }
 
-/// What an operator does.
+/// Performs the deed of an operator.
 fn operate(world: &mut World, deed: Deed) {
     match deed {
         Deed::Rotate => rotate(world),
-        Deed::Deploy(place) => deploy(world, place, world.stage),
+        Deed::Deploy(location) => deploy(world, location, world.stage),
         Deed::Trim => {
             if let Err(NoAnswer::Died(why)) = world.origin.trim(world.now) {
                 died(world, &why);
@@ -169,7 +169,7 @@ fn operate(world: &mut World, deed: Deed) {
             soon(world, 900_000, Deed::Catalogue);
         }
         Deed::BackUp => {
-            // An operator copies what runs: what is half written belongs to nobody yet.
+            // An operator copies the files of a running process; a half-finished write is not acknowledged yet.
             if world.origin.is_up() && !world.origin.dying {
                 world.origin.back_up();
                 world.model.back_up();
@@ -181,7 +181,7 @@ fn operate(world: &mut World, deed: Deed) {
     }
 }
 
-/// The job `verify` does a step; half an hour after its end it begins anew, once all faults are over never again.
+/// One step of the job `verify`. It starts again half an hour after its end, but not after the end of all faults.
 pub fn verify(world: &mut World) {
     let after = match world.origin.verify(world.now) {
         Ok(VerifyStep::Over) => {
@@ -204,14 +204,14 @@ pub fn verify(world: &mut World) {
     world.later(after, Event::Verify);
 }
 
-/// An operator ends what ties a visitor to an id: any tie that there ever was.
+/// An operator cancels a random tie of a visitor and an id.
 fn cancel(world: &mut World) {
     let ties: Vec<(TenantId, VisitorId, AlternateId)> = world
         .model
         .facts()
-        .filter_map(|(tenant, told)| match &told.fact.what {
+        .filter_map(|(tenant, record)| match &record.fact.what {
             FactKind::Alias { id, .. } | FactKind::Evidence { id, .. } => {
-                Some((tenant.clone(), told.fact.visitor, *id))
+                Some((tenant.clone(), record.fact.visitor, *id))
             }
             _ => None,
         })
@@ -220,7 +220,7 @@ fn cancel(world: &mut World) {
     say(world, &tenant, visitor, FactKind::Cancellation { id });
 }
 
-/// Somebody finds that two browsers are one person's, more or less surely: a fact of each, and the second may get lost.
+/// Two visitors are matched with a random weight, by one fact for each; the second fact may be lost.
 fn tie(world: &mut World) {
     let there: Vec<Owner> = world.model.owners().into_iter().filter(|owner| !world.model.is_gone(owner)).collect();
     let Some((tenant, one)) = world.dice.pick(&there).cloned() else { return };
@@ -236,7 +236,7 @@ fn tie(world: &mut World) {
     [one, other].into_iter().for_each(|visitor| say(world, &tenant, visitor, what.clone()));
 }
 
-/// An operator erases everybody who was ever seen with a member's id.
+/// An operator erases the visitors of a member by the member's id.
 fn erase_member(world: &mut World) {
     let place = world.dice.place(setup::TENANTS.len());
     let member = crate::browser::name_of(world.dice.below(world.plan.members));
@@ -249,7 +249,7 @@ fn erase_member(world: &mut World) {
     say(world, &setup::tenant(place), VisitorId::NOBODY, FactKind::Erasure { scope, id, also: hashes.collect() });
 }
 
-/// An operator applies another catalogue, or goes back to the one before.
+/// An operator applies a catalogue, or rolls back to the previous version.
 fn publish(world: &mut World) {
     let place = world.dice.place(setup::TENANTS.len());
     let Some(tenant) = setup::TENANTS.get(place) else { return };
@@ -266,7 +266,7 @@ fn publish(world: &mut World) {
     }
 }
 
-/// The admin side says something, as a fact of its own.
+/// Sends a fact by the admin API.
 fn say(world: &mut World, tenant: &TenantId, visitor: VisitorId, what: FactKind) {
     let received = world.now.saturating_sub(world.origin.behind_ms);
     let fact = Fact { position: 0, id: FactId::from_bytes(world.dice.bytes()), visitor, received, at: received, what };
@@ -275,7 +275,7 @@ fn say(world: &mut World, tenant: &TenantId, visitor: VisitorId, what: FactKind)
             world.model.taken(tenant, &fact);
             world.later(10, Event::Fold);
         }
-        // Nobody said that it is kept: it may be, and the operator asks again.
+        // The origin has not acknowledged the fact. It may have stored it; the operator would repeat the request.
         Err(NoAnswer::Died(why)) => {
             world.model.tell(tenant, &fact, false);
             died(world, &why);
@@ -284,7 +284,7 @@ fn say(world: &mut World, tenant: &TenantId, visitor: VisitorId, what: FactKind)
     }
 }
 
-/// The origin's process is gone; somebody starts it again.
+/// The origin's process has ended; its next start is scheduled.
 pub fn died(world: &mut World, why: &str) {
     let power = world.plan.power && world.dice.chance(500);
     world.say(|| format!("the origin dies ({why}), the power fails too: {power}"));
@@ -307,7 +307,7 @@ fn start(world: &mut World) {
             if world.origin.dying {
                 died(world, &text);
             } else {
-                // A disk that is full lets nobody start.
+                // The origin cannot start on a full disk.
                 world.say(|| format!("the origin does not start: {text}"));
                 world.origin.die(false);
                 soon(world, 30_000, Deed::Start);
@@ -316,12 +316,13 @@ fn start(world: &mut World) {
     }
 }
 
-/// The origin reads the keys of the next stage first; each location follows when it is deployed.
+/// Starts the next stage of the rotation: the origin reads the new keys first, and each location follows when it is
+/// deployed.
 fn rotate(world: &mut World) {
     if world.stage + 1 >= setup::STAGES || !world.origin.is_up() || world.origin.dying {
         return soon(world, 600_000, Deed::Rotate);
     }
-    // A stage begins when everybody has the one before.
+    // A stage begins after all locations have the previous one.
     if world.locations.iter().any(|at| at.stage != world.stage) {
         return soon(world, 600_000, Deed::Rotate);
     }
@@ -343,11 +344,11 @@ fn deploy(world: &mut World, place: usize, stage: usize) {
 }
 
 fn restore(world: &mut World) {
-    // The process is stopped in peace before.
+    // A restore begins with an orderly stop of the process.
     if !world.origin.is_up() || world.origin.dying {
         return soon(world, 60_000, Deed::Restore);
     }
-    // All that came is folded: what the log alone holds of erasures is in the journal then.
+    // All records are folded first, so that the journal has every erasure that only the log held.
     while world.origin.is_behind() {
         if world.origin.fold(world.now).is_err() {
             return soon(world, 60_000, Deed::Restore);
@@ -364,7 +365,7 @@ fn restore(world: &mut World) {
     }
 }
 
-/// Everything that was broken is whole again.
+/// Ends all faults at the origin and deploys the current keys everywhere.
 pub fn calm_down(world: &mut World) {
     world.origin.fill_disk(None);
     world.origin.behind_ms = 0;

@@ -1,5 +1,5 @@
-//! The origin's process: its real steps over a real SQLite on a disk that can be cut, full, or without power. It dies at
-//! any write, and starts again from what the disk kept.
+//! The origin's process: the product's steps over a real SQLite on a disk that may lose writes, be full or lose power.
+//! The process may die at any write, and starts again from the data on the disk.
 
 use std::sync::Arc;
 
@@ -32,30 +32,30 @@ use crate::dice::Dice;
 use crate::disk::Disk;
 use crate::setup;
 
-/// Facts that may wait to be folded.
-const MOST_WAITING: usize = 20_000;
+/// Maximum number of facts that wait to be folded.
+const MAX_UNFOLDED: usize = 20_000;
 
 /// A call of `/v1/sync`: three headers and a body.
 #[derive(Debug, Clone)]
 pub struct SyncCall {
     /// Key id, time and signature.
     pub headers: [String; 3],
-    /// CBOR.
+    /// The body in CBOR.
     pub body: Vec<u8>,
 }
 
-/// What ended a call without an answer.
+/// The reason for which a call got no answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NoAnswer {
-    /// Nobody listens.
+    /// The process does not run.
     Down,
-    /// The process is to die: a write failed under it.
+    /// A write failed, and the process must end.
     Died(String),
-    /// It answered with an error, and took nothing.
+    /// The process answered with an error and stored nothing.
     Refused(String),
 }
 
-/// A process that runs.
+/// A running process.
 #[derive(Debug)]
 struct Life {
     taking: IntakeSteps,
@@ -69,30 +69,30 @@ struct Life {
 #[derive(Debug)]
 pub struct Origin {
     disk: Disk,
-    /// The journal of erasures has one to itself: no backup holds it and no restore replaces it.
+    /// The disk of the journal of erasures: no backup contains it and no restore replaces it.
     journal: Disk,
     life: Option<Life>,
     backup: Option<Disk>,
-    /// Where a verification is, and what it came to so far.
+    /// Position and report of the current verification.
     walk: VerifyPosition,
     dice: Dice,
-    /// How far its clock is behind.
+    /// Milliseconds by which the origin's clock is behind.
     pub behind_ms: Millis,
     /// The stage of the key rotation in its key file.
     pub stage: usize,
-    /// Whether a kill is on its way: an error of the disk is then the process's end.
+    /// Whether the process is about to be killed; an error of the disk then ends it.
     pub dying: bool,
 }
 
-/// The disk of a store that was never used, made once a process: bringing a schema up to date takes longer than a world's
-/// beginning may.
+/// The disk of an unused store, made once per process, because the schema migration takes longer than the start of a
+/// world may.
 fn template() -> Disk {
     static FRESH: std::sync::OnceLock<Disk> = std::sync::OnceLock::new();
     let fresh = FRESH.get_or_init(|| {
         let disk = Disk::new();
-        let given = TxnInputs { now: setup::BEGIN, random: [0; 32] };
-        if let Err(error) = open(&disk, &Disk::new(), 0, given) {
-            unreachable!("an empty disk takes a store: {error}");
+        let inputs = TxnInputs { now: setup::BEGIN, random: [0; 32] };
+        if let Err(error) = open(&disk, &Disk::new(), 0, inputs) {
+            unreachable!("a store opens on an empty disk: {error}");
         }
         disk
     });
@@ -100,7 +100,7 @@ fn template() -> Disk {
 }
 
 impl Origin {
-    /// Running, on an empty store.
+    /// A running origin with an empty store and a catalogue for each tenant.
     #[must_use]
     pub fn new(dice: Dice) -> Self {
         let mut origin = Self {
@@ -114,7 +114,7 @@ impl Origin {
             stage: 0,
             dying: false,
         };
-        origin.start(setup::BEGIN).unwrap_or_else(|error| unreachable!("an empty disk takes a store: {error}"));
+        origin.start(setup::BEGIN).unwrap_or_else(|error| unreachable!("a store opens on an empty disk: {error}"));
         for tenant in setup::TENANTS {
             let applied = origin.apply(setup::BEGIN, tenant, setup::ads(0));
             applied.unwrap_or_else(|error| unreachable!("the catalogue can be used: {error:?}"));
@@ -122,38 +122,38 @@ impl Origin {
         origin
     }
 
-    /// Whether it runs.
+    /// Whether the process runs.
     #[must_use]
     pub fn is_up(&self) -> bool {
         self.life.is_some()
     }
 
-    /// Starts it on what the disk holds.
+    /// Starts the process on the data of the disk.
     ///
     /// # Errors
     /// [`StoreError`].
     pub fn start(&mut self, now: Millis) -> Result<(), StoreError> {
-        let given = self.given(now);
-        self.life = Some(open(&self.disk, &self.journal, self.stage, given)?);
+        let inputs = self.inputs(now);
+        self.life = Some(open(&self.disk, &self.journal, self.stage, inputs)?);
         Ok(())
     }
 
-    /// Ends it with a disk that fails from one of the next writes on.
+    /// Lets a disk fail at one of the next writes, which ends the process.
     pub fn kill_soon(&mut self) {
-        // One of them fails first: a transaction that erases writes to both.
+        // Either disk may fail first: a transaction that erases writes to both.
         self.disk.fail_after(Some(self.dice.between(1, 30)));
         self.journal.fail_after(Some(self.dice.between(1, 60)));
         self.dying = true;
     }
 
-    /// The process is gone; with the power, what was not synced is gone too, in part.
+    /// Ends the process. With `power`, a part of the unsynced data is lost too.
     pub fn die(&mut self, power: bool) {
-        // What closes its files must not tidy up.
+        // Closing a file must not clean up.
         for disk in [&self.disk, &self.journal] {
             disk.fail_after(Some(1));
         }
         self.life = None;
-        // A run that is cut goes on from its row.
+        // An interrupted verification continues from its stored row.
         self.walk = VerifyPosition::from(self.walk.cursor, self.verified());
         let dice = &mut self.dice;
         let mut random = |n| dice.below(n);
@@ -167,12 +167,12 @@ impl Origin {
         self.dying = false;
     }
 
-    /// The process ends in peace.
+    /// Ends the process in an orderly way.
     pub fn stop(&mut self) {
         self.life = None;
     }
 
-    /// The disk takes only so many bytes more, or any number again.
+    /// Limits the disk to `more` bytes above its current size; `None` removes the limit.
     pub fn fill_disk(&mut self, more: Option<u64>) {
         let used = self.disk.bytes();
         self.disk.limit(more.map(|more| used + more));
@@ -182,7 +182,7 @@ impl Origin {
         now.saturating_sub(self.behind_ms)
     }
 
-    fn given(&mut self, now: Millis) -> TxnInputs {
+    fn inputs(&mut self, now: Millis) -> TxnInputs {
         TxnInputs { now: self.clock(now), random: self.dice.bytes() }
     }
 
@@ -191,18 +191,18 @@ impl Origin {
         if self.dying { NoAnswer::Died(text) } else { NoAnswer::Refused(text) }
     }
 
-    /// Takes a sync as its HTTP side does: signature, intake, log, outbox.
+    /// Handles a sync like the product's HTTP route: signature, intake, log, outbox.
     ///
     /// # Errors
     /// [`NoAnswer`].
     pub fn sync(&mut self, now: Millis, call: &SyncCall) -> Result<SyncResponse, NoAnswer> {
-        let given = self.given(now);
+        let inputs = self.inputs(now);
         let Some(life) = &mut self.life else { return Err(NoAnswer::Down) };
         let [key, time, mac] = &call.headers;
-        sync_auth::verify_sync(&life.sync_keys, given.now, &call.body, key, time, mac)
+        sync_auth::verify_sync(&life.sync_keys, inputs.now, &call.body, key, time, mac)
             .map_err(|error| NoAnswer::Refused(error.to_string()))?;
         let request = wire::decode_request(&call.body).map_err(|error| NoAnswer::Refused(error.to_string()))?;
-        let mut incoming = intake::read(request, &life.rules.tenants, given.now);
+        let mut incoming = intake::read(request, &life.rules.tenants, inputs.now);
         let outbox = std::mem::take(&mut incoming.outbox);
         let mut answer = incoming.answer();
         if !incoming.facts.is_empty() {
@@ -210,17 +210,17 @@ impl Origin {
             taken.map_err(|error| self.failed(&error))?;
         }
         if !outbox.is_empty() {
-            let handed = self.fold_with(given, &[outbox])?.into_iter().next().unwrap_or_default();
+            let handed = self.fold_with(inputs, &[outbox])?.into_iter().next().unwrap_or_default();
             (answer.publish, answer.verify) = (handed.publish, handed.verify);
         }
         if let Some(life) = &self.life {
             answer.pending = life.pending + u64::from(life.folding.is_behind());
         }
-        // It crosses the wire.
+        // The answer passes through its wire format.
         wire::decode_response(&wire::encode_response(&answer)).map_err(|error| NoAnswer::Refused(error.to_string()))
     }
 
-    /// Takes a fact of the admin side.
+    /// Stores a fact of the admin API.
     ///
     /// # Errors
     /// [`NoAnswer`].
@@ -237,36 +237,36 @@ impl Origin {
         taken.map_err(|error| self.failed(&error))
     }
 
-    /// Applies a catalogue, as the command line does.
+    /// Applies a catalogue, like the command line.
     ///
     /// # Errors
     /// [`NoAnswer`].
     pub fn apply(&mut self, now: Millis, tenant: &str, document: serde_json::Value) -> Result<(), NoAnswer> {
-        let given = self.given(now);
+        let inputs = self.inputs(now);
         let Some(life) = &mut self.life else { return Err(NoAnswer::Down) };
         let Some(known) = life.rules.tenants.by_name(tenant).cloned() else { return Err(NoAnswer::Down) };
-        let applied = catalogue::apply(life.folding.store(), &life.rules, given, &known, document, "sim");
+        let applied = catalogue::apply(life.folding.store(), &life.rules, inputs, &known, document, "sim");
         applied.map(drop).map_err(|error| self.failed(&error))
     }
 
-    /// Makes the version before the current one the current one again.
+    /// Makes the previous version of the catalogue current again.
     ///
     /// # Errors
     /// [`NoAnswer`].
     pub fn roll_back(&mut self, now: Millis, tenant: &str) -> Result<(), NoAnswer> {
-        let given = self.given(now);
+        let inputs = self.inputs(now);
         let Some(life) = &mut self.life else { return Err(NoAnswer::Down) };
         let Some(known) = life.rules.tenants.by_name(tenant).cloned() else { return Err(NoAnswer::Down) };
         let current = catalogue::current(life.folding.store(), known.no).map_err(|error| self.failed(&error))?;
         let Some(before) = current.filter(|version| *version > 1).map(|version| version - 1) else { return Ok(()) };
         let Some(life) = &mut self.life else { return Err(NoAnswer::Down) };
-        let applied = catalogue::rollback(life.folding.store(), &life.rules, given, &known, before);
+        let applied = catalogue::rollback(life.folding.store(), &life.rules, inputs, &known, before);
         applied.map(drop).map_err(|error| self.failed(&error))
     }
 
-    fn fold_with(&mut self, given: TxnInputs, calls: &[OutboxRequest]) -> Result<Vec<OutboxBatch>, NoAnswer> {
+    fn fold_with(&mut self, inputs: TxnInputs, calls: &[OutboxRequest]) -> Result<Vec<OutboxBatch>, NoAnswer> {
         let Some(life) = &mut self.life else { return Err(NoAnswer::Down) };
-        match life.folding.fold(given, calls) {
+        match life.folding.fold(inputs, calls) {
             Ok(None) => Ok(Vec::new()),
             Ok(Some(done)) => {
                 life.pending = done.pending;
@@ -276,20 +276,20 @@ impl Origin {
         }
     }
 
-    /// What its second thread does when it is woken.
+    /// One round of the folding thread.
     ///
     /// # Errors
     /// [`NoAnswer`].
     pub fn fold(&mut self, now: Millis) -> Result<(), NoAnswer> {
-        let given = self.given(now);
-        self.fold_with(given, &[])?;
+        let inputs = self.inputs(now);
+        self.fold_with(inputs, &[])?;
         let Some(life) = &mut self.life else { return Err(NoAnswer::Down) };
         if life.taking.is_due() && self.dice.chance(300) {
             let truncated = life.taking.truncate();
             truncated.map_err(|error| self.failed(&error))?;
         }
         let Some(life) = &mut self.life else { return Err(NoAnswer::Down) };
-        let noted = life.folding.left_log(life.taking.truncated(), given.now);
+        let noted = life.folding.left_log(life.taking.truncated(), inputs.now);
         noted.map_err(|error| self.failed(&error))?;
         Ok(())
     }
@@ -300,7 +300,7 @@ impl Origin {
         self.life.as_ref().is_some_and(|life| life.folding.is_behind())
     }
 
-    /// The job `trim`, over everybody.
+    /// The job `trim` over all visitors.
     ///
     /// # Errors
     /// [`NoAnswer`].
@@ -319,37 +319,37 @@ impl Origin {
         Ok(())
     }
 
-    /// A step of the job `verify`; the first begins it.
+    /// One step of the job `verify`; the first one begins a verification.
     ///
     /// # Errors
     /// [`NoAnswer`].
     pub fn verify(&mut self, now: Millis) -> Result<VerifyStep, NoAnswer> {
-        let given = self.given(now);
+        let inputs = self.inputs(now);
         let Some(life) = &mut self.life else { return Err(NoAnswer::Down) };
         let store = life.folding.store();
         let begun = if self.walk == VerifyPosition::default() { verify::forget_reads(store) } else { Ok(()) };
         let metrics = Metrics::default();
         let keep = |_: &Connection, _: &VerifyPosition| Ok(());
-        let next =
-            begun.and_then(|()| verify::verify_step(store, &life.rules, &metrics, given, &mut self.walk, false, &keep));
+        let next = begun
+            .and_then(|()| verify::verify_step(store, &life.rules, &metrics, inputs, &mut self.walk, false, &keep));
         next.map_err(|error| self.failed(&error))
     }
 
-    /// Ends a verification: what it came to.
+    /// Ends a verification and returns its report.
     pub fn verified(&mut self) -> VerifyReport {
         std::mem::take(&mut self.walk).verified
     }
 
-    /// Keeps a copy of both files, as they lie.
+    /// Copies the disk with the store and the log.
     pub fn back_up(&mut self) {
         self.backup = Some(self.disk.copy());
     }
 
-    /// Brings the copy back, as `causeway restore` does with the process stopped. What came since is sent again by
-    /// nobody: the caller has its model forget it. Gives whether there was a copy.
+    /// Restores the backup like `causeway restore` with a stopped process. Facts that came since are not sent again, so
+    /// the caller must remove them from the model. Returns whether there was a backup.
     ///
     /// # Errors
-    /// What failed, as text.
+    /// The text of the failure.
     pub fn restore(&mut self, now: Millis) -> Result<bool, String> {
         let Some(copy) = self.backup.take() else { return Ok(false) };
         let text = |error: &dyn std::error::Error| causeway_origin::base::error_chain(error);
@@ -368,15 +368,15 @@ impl Origin {
         Ok(true)
     }
 
-    /// The store, with everything that waited folded into it.
+    /// The store, and the rules of its transactions.
     pub fn store(&mut self) -> Option<(&Connection, &TxnRules)> {
         let life = self.life.as_mut()?;
         Some((life.folding.store(), &life.rules))
     }
 }
 
-/// Opens both files with the product's own code, as `causeway serve` does.
-fn open(disk: &Disk, journal: &Disk, stage: usize, given: TxnInputs) -> Result<Life, StoreError> {
+/// Opens the store, the log and the journal with the product's code, like `causeway serve`.
+fn open(disk: &Disk, journal: &Disk, stage: usize, inputs: TxnInputs) -> Result<Life, StoreError> {
     let (edge, keys) = (setup::config(), setup::keys(stage));
     let mut conn = disk.open(causeway_origin::store::data_fault::STORE)?;
     store::prepare_store(&mut conn)?;
@@ -387,10 +387,10 @@ fn open(disk: &Disk, journal: &Disk, stage: usize, given: TxnInputs) -> Result<L
     let log = FactLog::of(disk.open(causeway_origin::store::data_fault::LOG)?, folded)?;
     let unfolded = log.unfolded_records(folded, &rules.tenants)?;
     let in_log = unfolded.last().map_or(folded, |record| record.seq);
-    causeway_origin::pipeline::replay::replay_journal(&mut conn, &rules, given, in_log)?;
+    causeway_origin::pipeline::replay::replay_journal(&mut conn, &rules, inputs, in_log)?;
     let folded = StoreCounters::settled(&mut conn)?.folded();
     let backlog = Backlog::of(folded, unfolded);
-    let taking = IntakeSteps::of(log, backlog.clone(), MOST_WAITING);
+    let taking = IntakeSteps::of(log, backlog.clone(), MAX_UNFOLDED);
     let folding = FoldSteps::of(conn, backlog, Arc::clone(&rules), Arc::new(Metrics::default()));
     Ok(Life { taking, folding, rules, sync_keys: keys.sync.clone(), pending: 0 })
 }

@@ -1,4 +1,5 @@
-//! Shows that the simulator finds planted bugs: each is activated alone, and a world must fail that converges without it.
+//! Shows that the simulator finds planted bugs: each bug is activated alone, and a world that converges without it must
+//! fail.
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -7,7 +8,7 @@ use causeway_shared::base::planted::{PlantedBug, activate};
 
 use crate::{Outcome, play, play_worlds};
 
-/// Worlds played without a bug first: all must converge.
+/// Worlds played first without a bug; all of them must converge.
 const SOUND_WORLDS: u64 = 20;
 /// Characters of a checker's report that are printed.
 const REPORT_CHARS: usize = 120;

@@ -1,4 +1,4 @@
-//! The facts queue: at least once, in any order, after any delay.
+//! The facts queue: delivers at least once, in any order, after any delay.
 
 use std::collections::BTreeMap;
 
@@ -6,48 +6,48 @@ use causeway_shared::base::ids::Millis;
 
 use crate::dice::Dice;
 
-/// What goes wrong with the queue.
+/// Faults of the queue.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct QueueFaults {
-    /// Sends that are refused, of a thousand.
+    /// Sends that are refused, per mille.
     pub refuses: u64,
-    /// Acknowledgements that get lost, so that the message comes again, of a thousand.
+    /// Acknowledgements that are lost, so that the message is delivered again, per mille.
     pub again: u64,
-    /// Messages that wait for up to hours, of a thousand.
+    /// Messages that wait for up to three hours, per mille.
     pub waits: u64,
 }
 
 /// A message.
 #[derive(Debug, Clone)]
 pub struct Message {
-    /// A batch of facts, as the edge packed it.
+    /// A batch of facts as the edge packed it.
     pub body: Vec<u8>,
-    /// How often it was handed out, this time among them.
+    /// Number of deliveries, this one included.
     pub attempts: u32,
     due: Millis,
 }
 
-/// The queue. A dead letter is sent to it again at once, as the edge's consumer of the dead letters does.
+/// The queue. A dead letter is queued again at once, as the edge's consumer of dead letters does.
 #[derive(Debug)]
 pub struct Queue {
     waiting: BTreeMap<u64, Message>,
-    /// Handed out, and when each comes again unless it is acknowledged.
+    /// Messages that were handed out; each is delivered again at its `due` unless it is acknowledged.
     out: BTreeMap<u64, Message>,
     next: u64,
     dice: Dice,
-    /// What goes wrong now.
+    /// Faults in force now.
     pub faults: QueueFaults,
 }
 
 impl Queue {
-    /// An empty one.
+    /// An empty queue without faults.
     #[must_use]
     pub fn new(dice: Dice) -> Self {
         let faults = QueueFaults::default();
         Self { waiting: BTreeMap::new(), out: BTreeMap::new(), next: 0, dice, faults }
     }
 
-    /// Takes a message for good, or refuses it.
+    /// Stores a message durably and returns `true`, or refuses it.
     pub fn send(&mut self, now: Millis, body: Vec<u8>) -> bool {
         if self.dice.chance(self.faults.refuses) {
             return false;
@@ -63,7 +63,7 @@ impl Queue {
         self.waiting.insert(self.next, message);
     }
 
-    /// Hands out a batch of any size of what is due, in any order.
+    /// Hands out 1 to 100 due messages, in any order.
     pub fn take(&mut self, now: Millis) -> Vec<(u64, Message)> {
         let due: Vec<u64> = self.waiting.iter().filter(|(_, m)| m.due <= now).map(|(id, _)| *id).collect();
         let mut rest = due;
@@ -73,7 +73,7 @@ impl Queue {
             let id = rest.swap_remove(self.dice.place(rest.len()));
             if let Some(mut message) = self.waiting.remove(&id) {
                 message.attempts += 1;
-                // A consumer that dies says nothing: the message comes again.
+                // The consumer may die without an answer; the message is then delivered again.
                 self.out.insert(id, Message { due: now + 300_000, ..message.clone() });
                 taken.push((id, message));
             }
@@ -81,7 +81,7 @@ impl Queue {
         taken
     }
 
-    /// A consumer is done with a message.
+    /// A consumer has finished with a message; the acknowledgement may be lost.
     pub fn acknowledge(&mut self, id: u64) {
         let again = self.dice.chance(self.faults.again);
         if let Some(message) = self.out.remove(&id).filter(|_| again) {
@@ -89,7 +89,7 @@ impl Queue {
         }
     }
 
-    /// A consumer wants a message again, after a while; `dead`: that was the last time.
+    /// A consumer asks for another delivery after a delay. `dead`: that was the last attempt.
     pub fn retry(&mut self, now: Millis, id: u64, delay_s: u32, dead: bool) {
         if let Some(message) = self.out.remove(&id) {
             let due = now + u64::from(delay_s) * 1_000;
@@ -97,7 +97,7 @@ impl Queue {
         }
     }
 
-    /// What consumers kept without a word comes again; gives whether anything is due.
+    /// Queues messages again whose consumer never answered. Returns whether a message is due.
     pub fn look(&mut self, now: Millis) -> bool {
         let lost: Vec<u64> = self.out.iter().filter(|(_, m)| m.due <= now).map(|(id, _)| *id).collect();
         for id in lost {
@@ -108,13 +108,13 @@ impl Queue {
         self.waiting.values().any(|m| m.due <= now)
     }
 
-    /// Whether nothing waits and nothing is out.
+    /// Whether no message waits and none is handed out.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty() && self.out.is_empty()
     }
 
-    /// Messages that wait or are out.
+    /// Messages that wait or are handed out.
     #[must_use]
     pub fn depth(&self) -> usize {
         self.waiting.len() + self.out.len()

@@ -1,4 +1,4 @@
-//! What every world begins with: two tenants, their keys at each stage of a rotation, and which faults it plays.
+//! The initial state of every world: two tenants, their keys at each stage of a rotation, and a plan of faults.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -14,13 +14,14 @@ use crate::dice::Dice;
 use crate::kv::KvFaults;
 use crate::queue::QueueFaults;
 
-/// When worlds begin.
+/// Time at which worlds begin.
 pub const BEGIN: Millis = 1_800_000_000_000;
 /// The tenants' names; each is served at `{name}.example`.
 pub const TENANTS: [&str; 2] = ["demo", "other"];
-/// Lets a request see its trace.
+/// Key with which a request gets its trace.
 pub const EXPLAIN: &str = "explain-key-of-the-simulator";
-/// Stages of one key rotation: the first key; the second is read; it is written; the first is gone.
+/// Stages of a key rotation: only the first key; the second is also read; the second is used for writing; the first is
+/// removed.
 pub const STAGES: usize = 4;
 
 /// A tenant's id.
@@ -30,7 +31,7 @@ pub fn tenant(n: usize) -> TenantId {
     name.parse().unwrap_or_else(|_| unreachable!("the names are of their form"))
 }
 
-/// The configuration that both sides read.
+/// The configuration that edge and origin read.
 #[must_use]
 pub fn config() -> EdgeConfig {
     let of = |name: &&str| {
@@ -45,31 +46,31 @@ pub fn config() -> EdgeConfig {
     config.unwrap_or_else(|error| unreachable!("the configuration is of its form: {error}"))
 }
 
-/// From which weight on links join.
+/// The weight from which evidence joins visitors.
 pub const THRESHOLD: EvidenceWeight = EvidenceWeight(600);
 
-/// How often the ads `red` (by the ledger) and `green` (strict) may be seen by one person.
+/// Name, code and limit per person of the ads with caps: `red` has a ledger cap, `green` a strict cap.
 pub const LIMITS: [(&str, u32, usize); 2] = [("red", 1, 3), ("green", 2, 2)];
 
-/// The campaign with a budget, by its code, and what an impression of it costs.
+/// Code of the campaign with a budget, and its bid as CPM in micros.
 pub const PAID: (u32, u64) = (3, 5);
 
-/// The limited offer: the campaign's code, and how many recipients it has.
+/// The limited offer: code of the campaign, and number of recipients.
 pub const OFFER: (u32, u32) = (4, 5);
 
-/// The experiment's code, and its arms with their codes; the first is the control.
+/// Code of the experiment.
 pub const EXPERIMENT: u32 = 1;
-/// Its arms.
+/// Arms of the experiment with their codes; the first one is the control.
 pub const ARMS: [(&str, u8); 3] = [("none", 1), ("one", 2), ("two", 3)];
 
-/// The segments that the campaign `exclusive` excludes, and the page that it is for, which the simulated browsers never visit.
+/// The segments that the campaign `exclusive` excludes.
 pub const EXCLUDED: std::ops::Range<u32> = 0..10;
-/// The address of that page.
+/// The page of that campaign, which the simulated browsers never visit.
 pub const EXCLUSIVE_PAGE: &str = "https://pub.example/exclusive";
 
-/// Five campaigns: capped by the ledger, capped strictly, and not at all, that one with ads of an experiment and a budget;
-/// a limited offer, which who has a unit of it sees once a day; and one that excludes segments.
-/// Editions differ in what no cap depends on.
+/// Five campaigns: one with a ledger cap; one with a strict cap; one without a cap, with a budget and the ads of an
+/// experiment; a limited offer, which each holder sees once a day; and one that excludes segments. Editions differ only
+/// in a weight that no cap depends on.
 #[must_use]
 pub fn ads(edition: u64) -> serde_json::Value {
     let cap = |limit: usize| json!([{ "action": "impression", "limit": limit, "window": { "interval": 30, "unit": "days" } }]);
@@ -111,14 +112,14 @@ pub fn keys(stage: usize) -> &'static KeySet {
     ALL.get(stage).unwrap_or(last)
 }
 
-/// Whether the key of an id's hash is there at a stage: the hash begins with its number.
+/// Whether the key of an id's hash exists at a stage; the hash begins with the number of its key.
 #[must_use]
 pub fn knows(stage: usize, hash: &AltHash) -> bool {
     let keys = keys(stage).tenants.values().flat_map(|tenant| &tenant.alternate.0);
     keys.into_iter().any(|key| hash.0.first() == Some(&key.id))
 }
 
-/// Whether a cookie can be read at a stage.
+/// Whether a cookie or visitor token can be read at a stage.
 #[must_use]
 pub fn reads(stage: usize, cookie: &str) -> bool {
     stage + 1 < STAGES || !cookie.starts_with("v1.1.")
@@ -148,7 +149,7 @@ fn keys_of(stage: usize) -> KeySet {
     KeySet { sync: ring(30), explain: Some(EXPLAIN.to_owned()), tenants }
 }
 
-/// The key that publishers sign proofs with.
+/// The key with which publishers sign proofs.
 #[must_use]
 pub fn proof_key() -> ProofKey {
     // Base64 of the numbers from 1 to 32.
@@ -169,39 +170,39 @@ pub fn insertion(of: usize, token: &str) -> Option<InsertionHash> {
     Some(InsertionHash::of(opened?.insertion))
 }
 
-/// Which faults and operators a world plays, and how hard: each is there in about half of all worlds, so that none hides
-/// another.
+/// The faults and operators of a world, and their intensity. Most occur in at most half of all worlds, so that none
+/// hides another.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// The KV's.
+    /// Faults of the KV.
     pub kv: KvFaults,
-    /// The queue's.
+    /// Faults of the queue.
     pub queue: QueueFaults,
-    /// KV reads slower than the deadline, of a thousand.
+    /// KV reads that are slow and may exceed the deadline, per mille.
     pub slow_reads: u64,
-    /// Messages to and from objects of strict caps that get lost, and those that come late, of a thousand.
+    /// Messages to and from Durable Objects that are lost, and as many that are slow, per mille.
     pub lost_objects: u64,
-    /// Syncs whose answer does not arrive, of a thousand.
+    /// Syncs whose answer is lost, per mille.
     pub lost_answers: u64,
-    /// Syncs that do not arrive, of a thousand.
+    /// Syncs that are lost, per mille.
     pub lost_syncs: u64,
-    /// Answers that browsers do not get, of a thousand.
+    /// Answers that do not reach their browser, per mille.
     pub lost_pages: u64,
-    /// KV writes that land after their lease has ended, of a thousand.
+    /// KV writes that arrive after the end of their lease, per mille.
     pub late_writes: u64,
-    /// Consumers that die, of a thousand.
+    /// Consumers that die, per mille.
     pub dying_consumers: u64,
-    /// Two publish consumers at once now and then.
+    /// Whether two publish consumers may run at once.
     pub two_drains: bool,
     /// Mean time between two ends of the origin's process; 0 for never.
     pub kills_ms: Millis,
-    /// Whether an end of the process is one of the machine's power too.
+    /// Whether the power may fail when the process ends.
     pub power: bool,
     /// Mean time between two full disks; 0 for never.
     pub full_ms: Millis,
-    /// The origin's clock steps back by up to so much.
+    /// The longest step by which the origin's clock goes back.
     pub steps_back_ms: Millis,
-    /// Mean time between two fresh isolates; 0 for never.
+    /// Mean time between two replaced isolates; 0 for never.
     pub fresh_isolates_ms: Millis,
     /// Whether keys are rotated.
     pub rotation: bool,
@@ -211,39 +212,39 @@ pub struct Plan {
     pub skewed_browsers: bool,
     /// Whether members share browsers.
     pub shared_browsers: bool,
-    /// Whether two of one publisher's readers change devices for good now and then.
+    /// Whether two readers of one publisher may exchange their browsers permanently.
     pub swaps: bool,
-    /// Whether somebody else logs in before every call.
+    /// Whether another member logs in before every call.
     pub kiosk: bool,
     /// Whether cookies are deleted, copied and brought back.
     pub odd_cookies: bool,
-    /// Whether consent is taken back and given.
+    /// Whether consent is withdrawn and given again.
     pub withdrawals: bool,
     /// Whether visitors are erased.
     pub erasures: bool,
     /// Whether evidence is cancelled.
     pub cancellations: bool,
-    /// Whether visitors are matched by what is no login: at households, and in chains between two members.
+    /// Whether visitors are matched with less than the weight of a login, also in chains between two members.
     pub matches: bool,
-    /// Nobody logs in or out, or changes anything but cookies; and for so long at first pages have no slots, so that all
-    /// browsers of a person know of one another before anything is placed.
+    /// If not 0: logins do not change, and pages have no slots for this time, so that all browsers of a person learn of
+    /// each other before an ad is placed.
     pub settled_ms: Millis,
-    /// Pages that are opened several at once, of a thousand, and how many then.
+    /// Pages that are opened in several tabs, per mille, and the number of tabs.
     pub tabs: (u64, usize),
-    /// Ads placed that are seen, of a thousand; and of these, those that are seen as soon as the page is there.
+    /// Placed ads that are seen, per mille; and the part of them that is seen at once, per mille.
     pub sees: (u64, u64),
-    /// How many browsers there are.
+    /// Number of browsers.
     pub browsers: usize,
-    /// How many members there are.
+    /// Number of members.
     pub members: u64,
-    /// How many locations there are.
+    /// Number of locations.
     pub locations: usize,
-    /// Mean time between two acts of one browser.
+    /// Mean time between two calls of one browser.
     pub pace_ms: Millis,
 }
 
 impl Plan {
-    /// The same without anything that goes wrong, or that an operator does.
+    /// The same plan without faults and operators.
     #[must_use]
     pub fn without_faults(self) -> Self {
         Self {
@@ -275,7 +276,7 @@ impl Plan {
         }
     }
 
-    /// The plan of a world.
+    /// Draws the plan of a world.
     #[must_use]
     pub fn draw(dice: &mut Dice) -> Self {
         let mut often = |per_mille: u64| if dice.chance(500) { dice.between(1, per_mille) } else { 0 };

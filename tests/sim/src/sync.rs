@@ -1,5 +1,5 @@
-//! Between edge and origin: the facts consumers, the publish consumer, and every way in which what they say gets lost.
-//! The rules are the product's (`causeway_shared::wire::outbox_drain`); here is what the platform does to them.
+//! The exchange between edge and origin: the facts consumers, the publish consumer, and every way in which a message is
+//! lost. The rules are the product's (`causeway_shared::wire::outbox_drain`); this module adds the platform's faults.
 
 use causeway_edge::{HttpAnswer, SignedSync};
 use causeway_shared::base::ids::TenantId;
@@ -13,53 +13,53 @@ use crate::origin::{NoAnswer, SyncCall};
 use crate::world::{Event, Phase, World};
 use crate::{edge, operators};
 
-/// One call of `/v1/sync` on its way, and who waits for it.
+/// One call of `/v1/sync` in transit, with the caller that waits for it.
 #[derive(Debug)]
 pub struct Exchange {
     call: SyncCall,
     facts: Vec<Vec<u8>>,
-    who: Who,
+    caller: SyncCaller,
 }
 
-/// Who waits for a sync's answer.
+/// The caller that waits for a sync's answer.
 #[derive(Debug)]
-enum Who {
-    /// A facts consumer, with its messages.
+enum SyncCaller {
+    /// A facts consumer, with the id and number of attempts of each message.
     Consumer(Vec<(u64, u32)>),
-    /// A call whose facts the queue refused.
+    /// A call whose facts the queue refused, with the answer that waits for them.
     Direct(Option<Box<edge::HeldAnswer>>),
     /// The publish consumer.
     Drain(Drain),
 }
 
-/// One drain, by one invocation of the publish consumer.
+/// One drain of the outbox, by one invocation of the publish consumer.
 #[derive(Debug)]
 pub struct Drain {
     rules: outbox_drain::OutboxDrain,
-    /// What is to be written before the next sync.
+    /// Writes left before the next sync.
     rest: Vec<KvWrite>,
-    /// What was written since the last one.
+    /// Outbox entries written since the last sync.
     applied: Vec<u64>,
-    /// What is to be read back before it.
+    /// Keys to read back before the next sync.
     verify: Vec<VerifyRequest>,
-    /// What was read back since the last one.
+    /// Results of keys read back since the last sync.
     read: Vec<ReadResult>,
     location: usize,
-    /// Nobody waits for its writes any more.
+    /// Whether the platform gave up this consumer.
     forgotten: bool,
 }
 
-/// What a drain says with a sync; nothing from every other caller.
+/// The part of a sync that only a drain sends; empty for every other caller.
 #[derive(Default)]
-struct Said<'a> {
+struct DrainContents<'a> {
     applied: &'a [u64],
     read: &'a [ReadResult],
     drain: u16,
 }
 
-/// Starts a sync from a location.
-fn send(world: &mut World, location: usize, facts: Vec<Vec<u8>>, said: &Said<'_>, who: Who) {
-    let Said { applied, read, drain } = said;
+/// Sends a sync from a location.
+fn send(world: &mut World, location: usize, facts: Vec<Vec<u8>>, contents: &DrainContents<'_>, caller: SyncCaller) {
+    let DrainContents { applied, read, drain } = contents;
     let request = SyncRequest {
         edge: "sim".to_owned(),
         batch: world.dice.bytes(),
@@ -75,7 +75,7 @@ fn send(world: &mut World, location: usize, facts: Vec<Vec<u8>>, said: &Said<'_>
     let Some(at) = world.locations.get(location) else { return };
     let Some(SignedSync { headers, body }) = at.engine.sign_sync(&request, now) else { return };
     let call = SyncCall { headers: headers.map(|(_, value)| value), body };
-    let exchange = Box::new(Exchange { call, facts, who });
+    let exchange = Box::new(Exchange { call, facts, caller });
     let after = world.dice.between(5, 200);
     if world.dice.chance(world.plan.lost_syncs) {
         world.later(ORIGIN_TIMEOUT_MS, Event::Back(exchange, None));
@@ -84,12 +84,12 @@ fn send(world: &mut World, location: usize, facts: Vec<Vec<u8>>, said: &Said<'_>
     }
 }
 
-/// Facts that the queue refused go straight to the origin.
+/// Sends facts that the queue refused straight to the origin.
 pub fn deliver_directly(world: &mut World, location: usize, batch: Vec<u8>, held: Option<Box<edge::HeldAnswer>>) {
-    send(world, location, vec![batch], &Said::default(), Who::Direct(held));
+    send(world, location, vec![batch], &DrainContents::default(), SyncCaller::Direct(held));
 }
 
-/// A facts consumer takes what is due.
+/// A facts consumer takes the due messages.
 pub fn consume(world: &mut World) {
     let taken = world.queue.take(world.now);
     if world.queue.look(world.now) {
@@ -102,7 +102,7 @@ pub fn consume(world: &mut World) {
     for some in taken.chunks(SYNC_MESSAGES) {
         let location = world.dice.place(world.locations.len());
         let (names, facts) = some.iter().map(|(id, m)| ((*id, m.attempts), m.body.clone())).unzip();
-        send(world, location, facts, &Said::default(), Who::Consumer(names));
+        send(world, location, facts, &DrainContents::default(), SyncCaller::Consumer(names));
     }
 }
 
@@ -129,7 +129,7 @@ pub fn at_origin(world: &mut World, exchange: Exchange) {
     world.later(if lost { ORIGIN_TIMEOUT_MS } else { after }, Event::Back(Box::new(exchange), answer));
 }
 
-/// The origin has a batch, but for what it refused.
+/// Records the facts of a batch that the origin stored, and fails for each that it refused.
 fn taken(world: &mut World, at: usize, batch: &[u8], answer: &SyncResponse) {
     let refused = |index: Option<usize>| {
         let of_batch = answer.rejected.iter().filter(|r| usize::try_from(r.batch) == Ok(at));
@@ -147,10 +147,10 @@ fn taken(world: &mut World, at: usize, batch: &[u8], answer: &SyncResponse) {
     }
 }
 
-/// The origin's answer reaches the edge, or does not.
+/// The origin's answer reaches the edge, or is lost.
 pub fn back(world: &mut World, exchange: Exchange, answer: Option<SyncResponse>) {
-    match exchange.who {
-        Who::Consumer(names) => {
+    match exchange.caller {
+        SyncCaller::Consumer(names) => {
             for (id, attempts) in names {
                 match &answer {
                     Some(_) => world.queue.acknowledge(id),
@@ -164,12 +164,12 @@ pub fn back(world: &mut World, exchange: Exchange, answer: Option<SyncResponse>)
                 world.later(100, Event::Wake);
             }
         }
-        Who::Direct(held) => edge::delivered_directly(world, held, answer.is_some()),
-        Who::Drain(drain) => drained(world, drain, answer),
+        SyncCaller::Direct(held) => edge::delivered_directly(world, held, answer.is_some()),
+        SyncCaller::Drain(drain) => drained(world, drain, answer),
     }
 }
 
-/// The origin's second thread.
+/// One round of the origin's folding thread.
 pub fn fold(world: &mut World) {
     match world.origin.fold(world.now) {
         Ok(()) => world.check_store(),
@@ -178,7 +178,7 @@ pub fn fold(world: &mut World) {
     }
 }
 
-/// The publish consumer is woken: one at a time, but for a while in a deploy.
+/// Triggers the publish consumer. At most one runs at a time, or two during a deploy.
 pub fn wake(world: &mut World) {
     let most = if world.plan.two_drains { 2 } else { 1 };
     if world.drains.0 >= most {
@@ -192,15 +192,15 @@ pub fn wake(world: &mut World) {
     next_sync(world, Drain { rules, rest, applied, verify, read, location, forgotten: false });
 }
 
-/// The next sync of a drain: tells what was written, and asks for more.
+/// Sends the next sync of a drain: acknowledges writes and asks for more.
 fn next_sync(world: &mut World, mut drain: Drain) {
     let wanted = drain.rules.wanted(world.edge_clock(drain.location));
     let (applied, read) = (std::mem::take(&mut drain.applied), std::mem::take(&mut drain.read));
-    let said = Said { applied: &applied, read: &read, drain: wanted };
-    send(world, drain.location, Vec::new(), &said, Who::Drain(drain));
+    let contents = DrainContents { applied: &applied, read: &read, drain: wanted };
+    send(world, drain.location, Vec::new(), &contents, SyncCaller::Drain(drain));
 }
 
-/// A drain's sync is answered, or not.
+/// A drain's sync was answered, or its answer was lost.
 fn drained(world: &mut World, mut drain: Drain, answer: Option<SyncResponse>) {
     let Some(SyncResponse { publish, verify, pending, .. }) = answer else { return end_drain(world) };
     publish.iter().for_each(|write| world.check.issued(write));
@@ -216,7 +216,7 @@ fn drained(world: &mut World, mut drain: Drain, answer: Option<SyncResponse>) {
     end_drain(world);
 }
 
-/// A consumer ends, and a wake-up that waited for that comes.
+/// A consumer ends; a trigger that came meanwhile starts the next one.
 fn end_drain(world: &mut World) {
     world.drains.0 = world.drains.0.saturating_sub(1);
     if std::mem::take(&mut world.drains.1) {
@@ -228,7 +228,7 @@ fn next_put(world: &mut World, mut drain: Drain) {
     let late = world.dice.chance(world.plan.late_writes);
     let after = world.dice.between(5, 50);
     if late && !drain.forgotten {
-        // The platform gives this consumer up; what it was writing lands all the same, long after.
+        // The platform gives up this consumer, but its current write arrives much later.
         drain.forgotten = true;
         world.say(|| "a publish consumer is given up while it writes".to_owned());
         drain.rest.truncate(1);
@@ -240,7 +240,7 @@ fn next_put(world: &mut World, mut drain: Drain) {
     }
 }
 
-/// One write of a drain, and then the next, or the next sync.
+/// Performs one write of a drain, then the next one or the next sync.
 pub fn put(world: &mut World, mut drain: Drain) {
     if !drain.rest.is_empty() {
         let write = drain.rest.remove(0);
@@ -260,14 +260,14 @@ pub fn put(world: &mut World, mut drain: Drain) {
     if !outbox_drain::goes_on(drain.applied.len() + drain.read.len()) {
         return end_drain(world);
     }
-    // Its time is over now and then, however little it had to write.
+    // The time of a consumer may end early, even if it wrote little.
     if world.phase == Phase::Faults && world.dice.chance(50) {
         drain.rules.began = 0;
     }
     next_sync(world, drain);
 }
 
-/// Reads what the origin asks for in one bulk read, as the drain's location sees it.
+/// Reads the keys that the origin asks for in one bulk read, as the drain's location sees them.
 fn read_back(world: &mut World, drain: &mut Drain) {
     let verify = std::mem::take(&mut drain.verify);
     if verify.is_empty() {
@@ -280,7 +280,7 @@ fn read_back(world: &mut World, drain: &mut Drain) {
     drain.read = read.map(|(one, value)| ReadResult { entry: one.entry, sha256: value.map(digest) }).collect();
 }
 
-/// The facts of a batch that can be read, and whose they are.
+/// The tenant and the readable facts of a batch.
 #[must_use]
 pub fn facts_of(batch: &[u8]) -> Option<(TenantId, Vec<Fact>)> {
     let (tenant, facts) = facts::decode_each(batch).ok()?;

@@ -1,4 +1,4 @@
-//! The world: one queue of events in the order of simulated time, and what each of them does.
+//! The world: one queue of events, ordered by simulated time, and the effect of each event.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -20,63 +20,63 @@ use crate::setup::{self, Plan};
 use crate::sync::{Drain, Exchange};
 use crate::{edge, objects, operators, sync};
 
-/// How long after the end of all faults the world must have converged: messages wait for three hours at most.
+/// Time after the end of all faults within which the world must converge; messages wait for at most three hours.
 pub const CONVERGE_MS: Millis = 5 * 3_600_000;
 
-/// Something that happens.
+/// An event of the world.
 #[derive(Debug)]
 pub enum Event {
-    /// A browser does something.
+    /// The browser with this index makes a call.
     Act(usize),
     /// A call reaches a location.
     Arrive(Box<Call>),
-    /// A bulk read of the KV ends; it owns the request that waits for it.
+    /// A bulk read of the KV ends; the event owns the request that waits for it.
     Read(Box<Call>, Box<PendingRead>, KvValues),
-    /// An answer reaches its browser, unless it gets lost.
+    /// An answer reaches its browser, unless it is lost.
     Answer(Box<Call>, u16, Vec<(&'static str, String)>, Vec<u8>),
     /// A facts consumer looks into the queue.
     Consume,
     /// A sync reaches the origin.
     AtOrigin(Box<Exchange>),
-    /// Its answer reaches the edge, or none does.
+    /// The origin's answer to a sync reaches the edge; `None` if it was lost.
     Back(Box<Exchange>, Option<Box<causeway_shared::wire::sync::SyncResponse>>),
-    /// The origin's second thread is woken.
+    /// The origin's folding thread is triggered.
     Fold,
-    /// The publish consumer is woken.
+    /// The publish consumer is triggered.
     Wake,
     /// One write of a drain.
     Put(Box<Drain>),
-    /// A message reaches an object, or its answer comes back.
+    /// A message reaches an object, or an object's answer returns.
     Object(Box<ObjectMessage>),
     /// The deadline of a request's object call.
     ObjectLate(u64),
-    /// The job `verify` goes on, or begins.
+    /// The job `verify` continues or begins.
     Verify,
-    /// Every minute.
+    /// The cron trigger of every minute.
     Cron,
-    /// An operator, or a fault.
+    /// An action of an operator, or a fault.
     Do(operators::Deed),
 }
 
-/// How far a world has come.
+/// The phase of a world.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
-    /// Everything goes wrong.
+    /// Faults and operators are active.
     Faults,
-    /// Nothing goes wrong any more, and nobody does anything new.
+    /// No faults and no new calls; the world must converge.
     Calm,
 }
 
 /// A world.
 #[derive(Debug)]
 pub struct World {
-    /// Now.
+    /// The simulated time.
     pub now: Millis,
-    /// Its dice.
+    /// The world's random numbers.
     pub dice: Dice,
-    /// Which faults it plays.
+    /// The faults that it plays.
     pub plan: Plan,
-    /// How far it has come.
+    /// The current phase.
     pub phase: Phase,
     /// The KV.
     pub kv: Kv,
@@ -84,26 +84,26 @@ pub struct World {
     pub queue: Queue,
     /// The origin.
     pub origin: Origin,
-    /// The objects of strict caps.
+    /// The Durable Objects of strict caps and limited offers.
     pub objects: Objects,
     /// The edge's locations.
     pub locations: Vec<Location>,
     /// All browsers.
     pub browsers: Vec<Browser>,
-    /// What is true.
+    /// The reference model of all facts.
     pub model: Model,
-    /// What must never happen.
+    /// The checkers of the invariants.
     pub check: Check,
-    /// Publish consumers at work, and whether one more is wanted.
+    /// Number of running publish consumers, and whether another one was triggered meanwhile.
     pub drains: (u32, bool),
-    /// The stage of the rotation that everybody has.
+    /// The latest stage of the key rotation.
     pub stage: usize,
-    /// What the last verification came to, after the end of all faults.
+    /// The report of the last verification after the end of all faults.
     pub verified: Option<VerifyReport>,
-    /// Events so far.
+    /// Number of events so far.
     pub count: u64,
     events: BinaryHeap<Reverse<(Millis, u64)>>,
-    of: BTreeMap<u64, Event>,
+    by_id: BTreeMap<u64, Event>,
     next: u64,
     trace: Option<Vec<String>>,
 }
@@ -117,7 +117,7 @@ impl World {
         Self::begin(dice, plan, trace)
     }
 
-    /// A world with a plan of its own.
+    /// A world with a given plan, before its first event.
     #[must_use]
     pub fn with(seed: u64, plan: Plan) -> Self {
         Self::begin(Dice::new(seed), plan, false)
@@ -149,7 +149,7 @@ impl World {
             verified: None,
             count: 0,
             events: BinaryHeap::new(),
-            of: BTreeMap::new(),
+            by_id: BTreeMap::new(),
             next: 0,
             trace: trace.then(Vec::new),
         };
@@ -164,14 +164,14 @@ impl World {
         world
     }
 
-    /// Something will happen after so long.
+    /// Schedules an event after a delay.
     pub fn later(&mut self, after: Millis, event: Event) {
         self.next += 1;
         self.events.push(Reverse((self.now + after, self.next)));
-        self.of.insert(self.next, event);
+        self.by_id.insert(self.next, event);
     }
 
-    /// Says what happens, to one who looks.
+    /// Adds a line to the trace, if the world is traced.
     pub fn say(&mut self, what: impl FnOnce() -> String) {
         if let Some(lines) = &mut self.trace {
             let since = self.now - setup::BEGIN;
@@ -179,38 +179,38 @@ impl World {
         }
     }
 
-    /// What was said.
+    /// The lines of the trace.
     #[must_use]
     pub fn trace(&self) -> &[String] {
         self.trace.as_deref().unwrap_or_default()
     }
 
-    /// Runs one world: `faults` events in which everything goes wrong, and then until it has converged.
+    /// Plays the world: faults until `faults` events have occurred, then until it has converged.
     ///
     /// # Errors
-    /// What must never happen, happened.
+    /// The first broken invariant.
     pub fn run(&mut self, faults: u64) -> Result<(), Failure> {
         while self.count < faults && self.step()? {}
         self.calm_down();
         let end = self.now + CONVERGE_MS;
         while !self.is_still() && self.now < end && self.step()? {}
-        // What the last writes replaced may still be in a cache, and a minute's pause is over for everybody.
+        // A cache may still hold replaced values, and some writes wait for a minute.
         let end = self.now + 1_300_000;
         while self.now < end && self.step()? {}
         self.check_converged()?;
         let repaired = self.verify()?;
         if repaired > 0 {
-            // What was repaired stays.
+            // A second verification must find nothing to repair.
             let end = self.now + 1_300_000;
             while self.now < end && self.step()? {}
             if self.verify()? > 0 {
-                return Err(Failure { checker: "verified", what: "a repair of the KV does not last".to_owned() });
+                return Err(Failure { checker: "verified", what: "a repair of the KV did not last".to_owned() });
             }
         }
         Ok(())
     }
 
-    /// Reads the KV back through the locations; gives how many keys were repaired.
+    /// Verifies the KV through the locations; returns the number of repaired keys.
     fn verify(&mut self) -> Result<u64, Failure> {
         self.verified = None;
         self.later(0, Event::Verify);
@@ -222,7 +222,7 @@ impl World {
 
     fn step(&mut self) -> Result<bool, Failure> {
         let Some(Reverse((at, id))) = self.events.pop() else { return Ok(false) };
-        let Some(event) = self.of.remove(&id) else { return Ok(true) };
+        let Some(event) = self.by_id.remove(&id) else { return Ok(true) };
         self.now = self.now.max(at);
         self.count += 1;
         self.happen(event);
@@ -255,13 +255,13 @@ impl World {
         if self.queue.look(self.now) {
             self.later(0, Event::Consume);
         }
-        // The origin's threads look around by themselves.
+        // The origin's threads also look for work without a trigger.
         if self.origin.is_behind() {
             self.later(0, Event::Fold);
         }
     }
 
-    /// Ends all faults: what is down starts.
+    /// Ends all faults, and starts what is down.
     fn calm_down(&mut self) {
         self.say(|| "── all faults end".to_owned());
         self.phase = Phase::Calm;
@@ -275,14 +275,14 @@ impl World {
         self.plan.slow_reads = 0;
         self.plan.lost_objects = 0;
         self.plan.two_drains = false;
-        self.of.retain(|_, event| !matches!(event, Event::Verify));
+        self.by_id.retain(|_, event| !matches!(event, Event::Verify));
         self.origin.verified();
         operators::calm_down(self);
     }
 
-    /// Whether nothing is on its way any more.
+    /// Whether nothing is in transit or waiting.
     fn is_still(&mut self) -> bool {
-        let on_its_way = self.of.values().any(|event| !matches!(event, Event::Cron | Event::Wake | Event::Act(_)));
+        let on_its_way = self.by_id.values().any(|event| !matches!(event, Event::Cron | Event::Wake | Event::Act(_)));
         !on_its_way && self.queue.is_empty() && !self.origin.is_behind() && self.outbox_is_empty()
     }
 

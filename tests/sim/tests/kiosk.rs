@@ -1,4 +1,4 @@
-//! One browser at which thousands of members log in, one after the other.
+//! One browser at which thousands of members log in one after the other.
 
 use causeway_shared::facts::fact::FactKind;
 use causeway_sim::dice::Dice;
@@ -9,7 +9,7 @@ use causeway_sim::world::World;
 const LOGINS: usize = 5_000;
 
 #[test]
-fn field_01_a_kiosk_of_five_thousand_logins_makes_no_two_of_its_members_one() {
+fn five_thousand_logins_at_one_kiosk_join_no_two_members() {
     let plan = Plan {
         kiosk: true,
         shared_browsers: true,
@@ -23,6 +23,6 @@ fn field_01_a_kiosk_of_five_thousand_logins_makes_no_two_of_its_members_one() {
         unreachable!("{}: {}", failure.checker, failure.what);
     }
     let is_login = |what: &FactKind| matches!(what, FactKind::Alias { id, .. } if id.kind == MEMBER);
-    let logins = world.model.facts().filter(|(_, told)| is_login(&told.fact.what)).count();
+    let logins = world.model.facts().filter(|(_, record)| is_login(&record.fact.what)).count();
     assert!(logins >= LOGINS, "{logins} logins");
 }

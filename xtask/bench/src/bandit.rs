@@ -208,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn s4_11_selection_loses_less_than_half_of_what_an_even_split_loses_and_finds_the_best_arm() {
+    fn selection_loses_less_than_half_of_what_an_even_split_loses_and_finds_the_best_arm() {
         let stop = Stop::on_signals().unwrap();
         let [ours, even] = [Policy::Thompson, Policy::Even].map(|policy| simulated(policy, 40, &stop).unwrap());
         assert!(ours.regret < 0.5 * even.regret, "{ours:?} {even:?}");

@@ -116,7 +116,7 @@ fn next(origin: &Origin, of: u32, window: Range<Millis>) -> SendMoment {
 }
 
 #[test]
-fn s4_13_people_with_habits_are_reached_at_their_hour_by_their_clock() {
+fn people_with_habits_get_their_hour_in_local_time() {
     let origin = world();
     sum(&origin, 1_000);
     // Monday of the third week of summer time, two o'clock at night.
@@ -147,7 +147,7 @@ fn s4_13_people_with_habits_are_reached_at_their_hour_by_their_clock() {
 }
 
 #[test]
-fn s4_13_of_whom_little_is_known_everybodys_hour_is_told() {
+fn a_person_with_few_facts_gets_the_hour_of_all_people() {
     let origin = world();
     let week = origin.now..origin.now + WEEK_MS;
     let unknown = next(&origin, EVE, week.clone());
@@ -167,7 +167,7 @@ fn s4_13_of_whom_little_is_known_everybodys_hour_is_told() {
 }
 
 #[test]
-fn s4_13_a_zone_that_is_none_leaves_the_tenants_and_the_newest_write_counts() {
+fn an_unknown_time_zone_leaves_the_tenants_and_the_newest_write_counts() {
     let mut origin = world();
     let week = origin.now..origin.now + WEEK_MS;
     let fay = next(&origin, FAY, week.clone());
@@ -182,7 +182,7 @@ fn s4_13_a_zone_that_is_none_leaves_the_tenants_and_the_newest_write_counts() {
 }
 
 #[test]
-fn s4_13_a_snapshot_says_the_best_time_of_its_person_and_keeps_to_it() {
+fn a_snapshot_holds_the_best_send_time_of_its_person_and_stays_with_it() {
     let mut origin = world();
     sum(&origin, 1_000);
     let mut kv = BTreeMap::new();
@@ -217,7 +217,7 @@ fn s4_13_a_snapshot_says_the_best_time_of_its_person_and_keeps_to_it() {
 }
 
 #[test]
-fn s4_13_before_anybody_did_anything_nobody_is_reached() {
+fn without_any_facts_no_person_has_a_best_send_time() {
     let mut origin = Origin::new();
     let nobody: VisitorId = visitor(1);
     let window = origin.now..origin.now + WEEK_MS;

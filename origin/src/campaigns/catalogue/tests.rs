@@ -135,7 +135,7 @@ fn everything_wrong_is_said_at_once_with_its_path() {
 }
 
 #[test]
-fn issue_5_no_document_however_hostile_is_kept_or_takes_long() {
+fn a_hostile_document_is_neither_stored_nor_slow() {
     let mut origin = Origin::new();
     let good = || document(&[("a", 1), ("b", 1)]);
     let mut refused = |change: &dyn Fn(&mut Value), expected: &[&str]| {
@@ -366,7 +366,7 @@ impl Origin {
 }
 
 #[test]
-fn s1_09_a_model_is_published_and_a_restore_brings_the_backups_back() {
+fn a_model_is_published_and_a_restore_publishes_the_backups_model() {
     let trained = |kv: &BTreeMap<String, String>| {
         let (version, model) = wire::decode_model("c:demo:model", kv["c:demo:model"].as_bytes()).unwrap();
         (model.trained_ms, version)
@@ -392,7 +392,7 @@ fn s1_09_a_model_is_published_and_a_restore_brings_the_backups_back() {
 }
 
 #[test]
-fn s4_08_an_ad_asks_for_an_attribute_once_somebody_has_it() {
+fn an_ad_may_use_an_attribute_after_a_visitor_has_it() {
     let (mut origin, mut kv) = (Origin::new(), BTreeMap::new());
     let mut wanted = document(&[("a", 1)]);
     wanted["campaign"][0]["targeting"] = json!({ "attributes.vip": true });
@@ -479,7 +479,7 @@ fn what_is_handed_out_with_one_answer_is_bounded_in_bytes() {
 }
 
 #[test]
-fn field_14_an_arm_s_code_is_for_ever() {
+fn the_code_of_an_arm_is_permanent() {
     let mut origin = Origin::new();
     let tested = |low: u8, high: u8, third: &str| {
         let mut all = document(&[("a", 1)]);

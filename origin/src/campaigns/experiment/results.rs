@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn s4_06_traffic_is_compared_with_the_shares_that_it_was_dealt_by() {
+    fn traffic_is_compared_with_the_shares_at_its_time() {
         let mut origin = Origin::new();
         apply(&mut origin, [5_000, 5_000]);
         expose(&mut origin, 0..100, 1);
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn s4_06_once_more_are_let_in_traffic_is_compared_with_no_share() {
+    fn traffic_is_not_compared_with_shares_after_more_people_were_admitted() {
         let mut origin = Origin::new();
         apply(&mut origin, [500, 500]);
         origin.now = NOW + HOUR;
@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn s4_06_whom_a_send_told_by_the_shares_of_its_draw_is_not_compared_with_others() {
+    fn people_of_a_send_are_not_compared_with_shares_other_than_those_of_its_draw() {
         const SEND: &str =
             "INSERT INTO sends (send, tenant, name, filter, count, experiment, webhook, per_second, random, asked,
             due, chosen, next) VALUES (1, ?1, 'may', '{}', 200, 'e', 0, 1, 7, ?2, ?2, 200, 200)";

@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn s4_12_a_rate_of_many_millions_has_its_interval_too() {
+    fn a_rate_over_many_millions_has_an_interval_too() {
         // Without a conversion the quantile is 1 - (1 - p)^(1 / b).
         let none = posterior_interval(ObservedRate::new(0, 8_000_000)).unwrap();
         let exact = |p: f64| 1.0 - (1.0 - p).powf(1.0 / 8_000_001.0);
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn s4_06_the_difference_s_interval_is_that_of_newcombe_s_table() {
+    fn the_interval_of_a_difference_equals_newcombes_table() {
         // Newcombe 1998, Statistics in Medicine 17:873-890, table II, method 10.
         let of = |a, m, b, n| rate_difference(ObservedRate::new(a, m), ObservedRate::new(b, n)).unwrap();
         near(of(56, 70, 48, 80), [0.2, 0.0524, 0.3339], 5e-5);
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn s4_06_the_relative_uplift_is_that_of_the_literature() {
+    fn the_relative_uplift_equals_the_published_example() {
         // Agresti, "Categorical Data Analysis", 2nd edition, 3.1.2: 189 of 11,034 against 104 of 11,037;
         // 1.82 (1.43, 2.30).
         let found = relative_difference(ObservedRate::new(189, 11_034), ObservedRate::new(104, 11_037)).unwrap();
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn s4_06_an_uneven_split_is_seen_as_the_textbook_s() {
+    fn an_uneven_split_is_detected_like_the_textbook_example() {
         // Kohavi, Tang, Xu, "Trustworthy Online Controlled Experiments", chapter 3: 821,588 against 815,482;
         // p = 1.8e-6.
         let found = sample_ratio(&[(821_588, 5_000), (815_482, 5_000)]).unwrap();
@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn s4_06_the_plan_is_that_of_power_prop_test() {
+    fn the_sample_size_equals_power_prop_test() {
         let plan = |base, other: f64, power, arms| {
             people_an_arm(PowerRequest { base, uplift: other / base - 1.0, alpha: 0.05, power, arms })
         };

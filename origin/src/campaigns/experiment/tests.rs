@@ -168,7 +168,7 @@ fn anything(origin: &Origin, numbers: &mut Numbers, n: u32) -> Fact {
 }
 
 #[test]
-fn s4_12_after_any_facts_merges_unlinks_and_erasures_the_sums_are_those_from_scratch() {
+fn after_any_facts_merges_unlinks_and_erasures_the_sums_equal_a_recount() {
     let (mut merged, mut mixed) = (0, 0);
     for seed in 1..=12 {
         let mut origin = Origin::tested();
@@ -202,7 +202,7 @@ fn s4_12_after_any_facts_merges_unlinks_and_erasures_the_sums_are_those_from_scr
 }
 
 #[test]
-fn s4_12_the_order_in_which_facts_come_changes_no_sum() {
+fn the_order_of_facts_changes_no_sum() {
     for seed in 1..=6 {
         let mut numbers = Numbers(0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(seed));
         let mut forward = Origin::tested();
@@ -227,7 +227,7 @@ fn recipients(origin: &Origin) -> Vec<(i64, i64, i64)> {
 }
 
 #[test]
-fn field_14_an_arm_sticks_over_a_login_and_who_saw_two_is_not_counted_until_unlinked() {
+fn an_arm_survives_a_login_and_a_person_with_two_arms_counts_only_after_an_unlink() {
     let (mut origin, mut kv) = (Origin::tested(), BTreeMap::new());
     // An old browser of Ann's, and a phone that sees an arm before her login on it.
     origin.send("demo", &[page(visitor(1), 1, NOW - 9 * HOUR), origin.login(visitor(1), 2, NOW - 9 * HOUR, "ann")]);
@@ -275,7 +275,7 @@ fn field_14_an_arm_sticks_over_a_login_and_who_saw_two_is_not_counted_until_unli
 }
 
 #[test]
-fn s4_06_of_a_visitor_s_conversions_the_newest_are_kept_and_old_ones_are_trimmed() {
+fn the_newest_conversions_of_a_visitor_are_stored_and_old_ones_are_trimmed() {
     let mut origin = Origin::tested();
     let most = u32::try_from(limits::CONVERSIONS).unwrap();
     let buys: Vec<Fact> = (0..most + 50).map(|n| purchase(visitor(1), n, NOW - u64::from(n) * 1_000, 1)).collect();
@@ -306,7 +306,7 @@ fn a_revenue_beyond_all_bounds_goes_in_and_comes_out_again() {
 }
 
 #[test]
-fn s4_12_whatever_was_done_to_rows_and_sums_a_rollup_counts_them_anew() {
+fn a_rollup_restores_damaged_rows_and_sums() {
     let mut origin = Origin::tested();
     let mut numbers = Numbers(0x9e37_79b9_7f4a_7c15);
     let lasting = |fact: &Fact| !matches!(fact.what, FactKind::Erasure { .. } | FactKind::Withdrawal);
@@ -376,7 +376,7 @@ fn conversions(origin: &Origin, experiment: u32) -> i64 {
 }
 
 #[test]
-fn s4_12_an_experiment_that_is_out_of_the_catalogue_goes_on_counting_what_it_counts() {
+fn an_experiment_outside_the_catalogue_continues_to_count_its_people() {
     let mut origin = Origin::new();
     let known = origin.tenant("demo").clone();
     let catalogue = |conversion: &str| {
@@ -427,7 +427,7 @@ fn s4_12_an_experiment_that_is_out_of_the_catalogue_goes_on_counting_what_it_cou
 }
 
 #[test]
-fn s4_12_one_click_told_by_two_browsers_of_a_person_is_one_conversion() {
+fn one_click_reported_by_two_browsers_of_a_person_is_one_conversion() {
     let mut origin = Origin::tested();
     let [phone, laptop] = [visitor(1), visitor(2)];
     let clicked = click(phone, 2, NOW);
@@ -442,7 +442,7 @@ fn s4_12_one_click_told_by_two_browsers_of_a_person_is_one_conversion() {
 }
 
 #[test]
-fn s4_12_what_another_experiment_counts_pushes_no_conversion_out() {
+fn the_conversions_of_another_experiment_displace_none() {
     let mut origin = Origin::tested();
     let of = visitor(1);
     origin.send("demo", &[exposure(of, 1, NOW, 1, 2), exposure(of, 2, NOW, 2, 2), purchase(of, 3, NOW, 5)]);

@@ -224,7 +224,7 @@ fn a_purchase_is_paid_for_once_whether_its_click_or_its_login_comes_last() {
 }
 
 #[test]
-fn e15_an_order_from_two_devices_of_a_person_is_paid_for_once_in_any_order() {
+fn an_order_from_two_devices_of_a_person_is_billed_once_in_any_order() {
     let (phone, laptop) = (visitor(1), visitor(2));
     let [one, two] = [phone, laptop].map(|v| ordered(v, "A-100", NOW, 20_000_000));
     let click = action(phone, 2, NOW - 600_000, ActionType::CLICK, 3);

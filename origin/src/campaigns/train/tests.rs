@@ -102,7 +102,7 @@ fn train(market: &Market) -> Outcome {
 }
 
 #[test]
-fn s1_09_s3_06_a_market_with_fatigue_is_learned_and_beats_the_base_rate() {
+fn a_market_with_fatigue_is_learned_and_beats_the_base_rate() {
     let market = market(1_500, 60, false);
     assert!(market.clicks > 4_000, "{}", market.clicks);
     let Outcome::Trained(bytes, report) = train(&market) else { unreachable!("not trained") };
@@ -148,7 +148,7 @@ fn a_model_no_better_than_the_base_rate_is_not_published() {
 }
 
 #[test]
-fn s1_09_what_nobody_had_yet_is_still_worth_something() {
+fn an_outcome_without_any_observation_has_a_small_probability() {
     let market = market(1_500, 60, false);
     crate::store::open(market.folder.path()).unwrap().execute("DELETE FROM purchases", []).unwrap();
     let (score, report) = scored(&market);
@@ -182,7 +182,7 @@ fn price_of(values: &[i64]) -> i64 {
 }
 
 #[test]
-fn s1_09_a_few_purchases_of_very_different_value_make_no_price_that_nobody_paid() {
+fn a_few_purchases_of_very_different_value_give_no_price_far_from_all_of_them() {
     // The default of ten currency units counts as a hundred purchases.
     let few = price_of(&[1_000_000, 1_000_000_000, 1_000_000, 1_000_000_000]);
     assert!((10_000_000..80_000_000).contains(&few), "{few}");

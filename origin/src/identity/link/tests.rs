@@ -40,7 +40,7 @@ fn a_login_on_a_second_browser_makes_one_person_and_changes_no_profile() {
 }
 
 #[test]
-fn field_01_two_logins_through_one_cookie_join_nobody() {
+fn two_logins_with_one_cookie_join_no_people() {
     let mut origin = Origin::new();
     let seen = [
         origin.login(visitor(A), 1, NOW, "anna"),
@@ -59,7 +59,7 @@ fn field_01_two_logins_through_one_cookie_join_nobody() {
 }
 
 #[test]
-fn field_01_a_snapshot_names_the_member_of_whom_it_holds() {
+fn a_snapshot_names_the_member_of_its_person() {
     let (mut origin, mut kv) = (Origin::new(), BTreeMap::new());
     let home = origin.id("demo", KindCode(2), "home");
     origin.send("demo", &[page(visitor(B), 1, NOW), alias(visitor(B), 2, NOW, home)]);
@@ -139,7 +139,7 @@ fn world(origin: &Origin) -> World {
 }
 
 #[test]
-fn field_03_the_result_does_not_depend_on_order_or_batch() {
+fn the_result_does_not_depend_on_order_or_batch() {
     let mut whole = Origin::new();
     let facts = tangle(&whole);
     whole.send("demo", &facts);
@@ -171,7 +171,7 @@ fn shared(origin: &Origin) -> Vec<Fact> {
 }
 
 #[test]
-fn field_03_shared_ids_do_not_depend_on_order_or_batch_either() {
+fn shared_ids_do_not_depend_on_order_or_batch_either() {
     let mut whole = Origin::new();
     let facts = shared(&whole);
     whole.send("demo", &facts);
@@ -234,7 +234,7 @@ fn undone(origin: &Origin) -> Vec<Fact> {
 }
 
 #[test]
-fn field_02_cancelled_evidence_links_nothing_in_whatever_order_it_comes() {
+fn cancelled_evidence_links_nothing_in_any_order() {
     let mut whole = Origin::new();
     let facts = undone(&whole);
     whole.admin("demo", &facts);
@@ -248,7 +248,7 @@ fn field_02_cancelled_evidence_links_nothing_in_whatever_order_it_comes() {
 }
 
 #[test]
-fn field_02_a_cancelled_link_gives_the_views_of_a_world_that_never_linked() {
+fn a_cancelled_link_gives_the_views_of_a_world_that_never_linked() {
     let mut seed = 11u64;
     let mut draw = |below: usize| {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -297,7 +297,7 @@ fn field_02_a_cancelled_link_gives_the_views_of_a_world_that_never_linked() {
 }
 
 #[test]
-fn field_02_what_was_cancelled_does_not_come_back_with_less_sure_evidence_of_its_source() {
+fn a_cancelled_link_does_not_return_with_weaker_evidence_of_the_same_source() {
     let id = AlternateId::pair(visitor(A), visitor(B));
     let tie = |n, at, weight| {
         let what = || FactKind::Evidence {
@@ -323,7 +323,7 @@ fn field_02_what_was_cancelled_does_not_come_back_with_less_sure_evidence_of_its
 }
 
 #[test]
-fn field_01_an_id_is_crowded_by_visitors_and_not_by_what_is_said_of_them_again() {
+fn an_oversized_group_is_counted_by_visitors_and_not_by_repeated_evidence() {
     let mut origin = Origin::of_threshold(2, 0.5);
     let id = origin.id("demo", KindCode(2), "home");
     let tie = |n: u32, weight| {
@@ -370,7 +370,7 @@ fn together(origin: &Origin, a: u32, b: u32) -> bool {
 }
 
 #[test]
-fn s5_03_a_link_by_an_id_that_was_seen_before_the_keys_were_rotated_finds_it() {
+fn a_link_by_an_id_that_was_seen_before_the_keys_were_rotated_finds_it() {
     let mut origin = Origin::of_threshold(100, 0.6);
     let id = origin.id("demo", KindCode(2), "p");
     origin.send("demo", &[page(visitor(A), 1, NOW), alias(visitor(A), 2, NOW, id), page(visitor(B), 1, NOW)]);
@@ -385,7 +385,7 @@ fn s5_03_a_link_by_an_id_that_was_seen_before_the_keys_were_rotated_finds_it() {
 }
 
 #[test]
-fn s5_03_a_link_said_after_its_id_was_erased_counts_though_a_clock_ahead_was_before_it() {
+fn a_link_after_the_erasure_of_its_id_counts_even_if_a_fast_clock_dated_the_erasure() {
     let mut origin = Origin::of_threshold(100, 0.6);
     let id = origin.id("demo", KindCode(2), "p");
     origin.send("demo", &[page(visitor(A), 1, NOW), page(visitor(B), 1, NOW), alias(visitor(C), 1, NOW + 180_000, id)]);
@@ -401,7 +401,7 @@ fn s5_03_a_link_said_after_its_id_was_erased_counts_though_a_clock_ahead_was_bef
 }
 
 #[test]
-fn s5_03_a_link_said_anew_counts_though_a_clock_ahead_had_ended_it() {
+fn a_repeated_link_counts_even_if_a_fast_clock_dated_its_cancellation() {
     let mut origin = Origin::of_threshold(100, 0.6);
     let id = origin.id("demo", KindCode(2), "p");
     origin.send("demo", &[alias(visitor(A), 1, NOW + 180_000, id), alias(visitor(B), 1, NOW, id)]);
@@ -423,7 +423,7 @@ fn s5_03_a_link_said_anew_counts_though_a_clock_ahead_had_ended_it() {
 }
 
 #[test]
-fn field_20_an_unlinked_visitor_is_cut_from_its_sibling_s_snapshot_at_once() {
+fn an_unlinked_visitor_is_cut_from_its_sibling_s_snapshot_at_once() {
     let (mut origin, mut kv) = (Origin::new(), BTreeMap::new());
     for v in [A, B] {
         origin.send("demo", &[page(visitor(v), 1, NOW), origin.login(visitor(v), 2, NOW, "m")]);
@@ -663,7 +663,7 @@ fn a_page_view_reads_no_evidence() {
 }
 
 #[test]
-fn s4_03_a_persons_random_bytes_are_drawn_once_and_the_earlier_persons_stay() {
+fn the_random_bytes_of_a_person_are_drawn_once_and_a_merge_retains_the_earlier_ones() {
     let mut origin = Origin::new();
     // The younger visitors are met first; the oldest joins them later and becomes the master.
     let (old, young, other) = (visitor(1), visitor(2), visitor(3));

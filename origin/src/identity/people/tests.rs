@@ -67,7 +67,7 @@ fn cost(origin: &mut Origin, step: impl FnOnce(&mut Origin)) -> (u64, u64) {
 }
 
 #[test]
-fn s5_08_a_member_with_thousands_of_visitors_costs_what_one_with_three_does() {
+fn a_member_with_thousands_of_visitors_costs_as_much_as_one_with_three() {
     let each = |visitors| {
         let (mut origin, mut kv) = origin(visitors);
         let before = origin.person("demo", visitor(10));
@@ -101,7 +101,7 @@ fn s5_08_a_member_with_thousands_of_visitors_costs_what_one_with_three_does() {
 }
 
 #[test]
-fn s5_08_who_leaves_a_large_person_is_cut_from_every_snapshot_bit_by_bit() {
+fn a_visitor_that_leaves_a_large_person_is_cut_from_every_snapshot_in_steps() {
     let (mut origin, mut kv) = with_a_household();
     assert_eq!(origin.person("demo", visitor(77_777)).devices, MANY + 1);
     let before = named(&kv, visitor(10));
@@ -168,7 +168,7 @@ fn written_beside_others(origin: &mut Origin, kv: &mut BTreeMap<String, String>,
 }
 
 #[test]
-fn s5_08_who_is_erased_from_a_large_person_costs_what_one_who_leaves_does() {
+fn erasing_a_visitor_of_a_large_person_costs_as_much_as_its_withdrawal() {
     let (mut origin, mut kv) = with_a_household();
     let holds = |kv: &_| matches!(stored(kv, visitor(77_777)), StoredValue::Snapshot(of) if of.profiles.len() > 1);
     assert!(named(&kv, visitor(10)) > 40 && holds(&kv));
@@ -191,7 +191,7 @@ fn s5_08_who_is_erased_from_a_large_person_costs_what_one_who_leaves_does() {
 }
 
 #[test]
-fn s5_08_an_erasure_is_done_although_the_outbox_is_never_empty() {
+fn an_erasure_is_done_although_the_outbox_is_never_empty() {
     let (mut origin, mut kv) = origin(MANY);
     let receipt = erased(10).id;
     origin.admin("demo", &[erased(10)]);
@@ -203,7 +203,7 @@ fn s5_08_an_erasure_is_done_although_the_outbox_is_never_empty() {
 }
 
 #[test]
-fn s5_08_who_withdrew_is_cut_from_every_snapshot_although_the_outbox_is_never_empty() {
+fn a_withdrawn_visitor_is_cut_from_every_snapshot_although_the_outbox_is_never_empty() {
     let (mut origin, mut kv) = origin(MANY);
     origin.settle(&mut kv);
     assert!(named(&kv, visitor(10)) > 40);
@@ -216,7 +216,7 @@ fn s5_08_who_withdrew_is_cut_from_every_snapshot_although_the_outbox_is_never_em
 }
 
 #[test]
-fn s5_08_a_person_is_gone_through_once_however_many_of_it_one_receipt_erases() {
+fn a_person_is_swept_once_however_many_of_its_visitors_one_receipt_erases() {
     let receipt = FactId::from_bytes([7; 16]);
     let erase = |visitors| {
         let (mut origin, _) = origin(visitors);
@@ -236,7 +236,7 @@ fn s5_08_a_person_is_gone_through_once_however_many_of_it_one_receipt_erases() {
 }
 
 #[test]
-fn s5_08_field_20_who_moves_while_the_others_are_gone_through_is_waited_for_too() {
+fn an_erasure_waits_for_visitors_that_move_during_its_sweep() {
     let (mut origin, mut kv) = origin(MANY);
     let receipt = erased(10).id;
     origin.now += 3 * HOUR_MS;
@@ -265,7 +265,7 @@ fn s5_08_field_20_who_moves_while_the_others_are_gone_through_is_waited_for_too(
 }
 
 #[test]
-fn s5_08_field_20_erasures_that_come_while_others_are_gone_through_are_each_done_in_time() {
+fn erasures_during_the_sweep_of_others_are_each_done_in_time() {
     let (mut origin, mut kv) = origin(MANY);
     let mut calls = [0; 4];
     for call in 0..400 {
@@ -297,7 +297,7 @@ fn s5_08_field_20_erasures_that_come_while_others_are_gone_through_are_each_done
 }
 
 #[test]
-fn s5_08_a_large_person_is_mended_by_its_few_wrong_visitors() {
+fn a_large_person_is_mended_at_the_cost_of_its_wrong_visitors() {
     let (mut origin, _) = origin(MANY);
     origin.send("demo", &(1..=3).map(|v| origin.login(visitor(10 * v + 5), 1, NOW, "other")).collect::<Vec<_>>());
     let row = |origin: &Origin, v: u32| origin.row("demo", visitor(v)).person.unwrap().0;
@@ -342,7 +342,7 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn s5_08_an_id_that_more_visitors_were_seen_with_than_one_person_has_links_nobody() {
+fn an_id_of_an_oversized_group_links_no_visitors() {
     let mut origin = Origin::of_crowd(20);
     let id = |origin: &Origin| origin.id("demo", KindCode(2), "0.0.0.0");
     let seen = |origin: &mut Origin, v: u32| {
@@ -367,7 +367,7 @@ fn s5_08_an_id_that_more_visitors_were_seen_with_than_one_person_has_links_nobod
 }
 
 #[test]
-fn s5_08_an_id_that_thousands_are_tied_to_too_weakly_keeps_nobody_from_being_linked() {
+fn an_id_with_thousands_of_weak_ties_prevents_no_link() {
     let mut origin = Origin::of_crowd(20);
     let id = origin.id("demo", KindCode(2), "unknown");
     let most = u32::try_from(limits::AROUND_VISITORS).unwrap() + 100;
@@ -391,7 +391,7 @@ fn s5_08_an_id_that_thousands_are_tied_to_too_weakly_keeps_nobody_from_being_lin
 }
 
 #[test]
-fn s5_08_an_id_that_thousands_bring_at_once_links_those_of_before_no_more() {
+fn an_id_that_thousands_bring_at_once_unlinks_its_earlier_visitors() {
     let mut origin = Origin::of_crowd(100);
     let id = origin.id("demo", KindCode(2), "0.0.0.0");
     let seen = |v: u32| [page(visitor(v), 1, NOW), alias(visitor(v), 2, NOW + u64::from(v), id)];
@@ -413,7 +413,7 @@ fn of(origin: &Origin, id: AlternateId) -> usize {
 }
 
 #[test]
-fn s5_08_a_page_that_names_ever_new_ids_costs_no_more_however_many() {
+fn a_page_with_ever_new_ids_has_a_bounded_cost() {
     let each = |ids: u32| {
         let mut origin = Origin::new();
         let seen = |origin: &Origin, n: u32| {
@@ -438,7 +438,7 @@ fn s5_08_a_page_that_names_ever_new_ids_costs_no_more_however_many() {
 }
 
 #[test]
-fn s5_08_who_is_tied_unsurely_speaks_for_nobody() {
+fn a_visitor_tied_below_full_weight_is_no_representative() {
     let mut origin = Origin::of_threshold(2, 0.5);
     let tie = |v: u32, n, id, weight| {
         fact(
@@ -463,7 +463,7 @@ fn s5_08_who_is_tied_unsurely_speaks_for_nobody() {
 }
 
 #[test]
-fn field_05_field_20_all_who_withdraw_at_once_leave_a_chain_too_long_to_be_looked_at() {
+fn visitors_that_withdraw_at_once_leave_a_chain_over_the_bound() {
     // Eleven households, each of which has a visitor in common with the next.
     let chain = |origin: &Origin| -> Vec<Fact> {
         let of = |n: u32| {
@@ -498,7 +498,7 @@ fn field_05_field_20_all_who_withdraw_at_once_leave_a_chain_too_long_to_be_looke
 }
 
 #[test]
-fn field_05_s5_08_thousands_who_are_erased_at_once_are_looked_around_once() {
+fn the_neighbourhood_of_thousands_of_erased_visitors_is_read_once() {
     let mut origin = Origin::new();
     let visitors = u32::try_from(limits::AROUND_VISITORS).unwrap() + 60;
     let logins: Vec<Fact> = (1..=visitors).map(|v| origin.login(visitor(v), v, NOW, "shop")).collect();
@@ -518,7 +518,7 @@ fn field_05_s5_08_thousands_who_are_erased_at_once_are_looked_around_once() {
 }
 
 #[test]
-fn s5_08_what_thousands_claim_without_proof_costs_those_who_have_it_nothing() {
+fn thousands_of_claims_without_proof_cost_the_proven_member_nothing() {
     let each = |claims: u32| {
         let mut origin = Origin::new();
         let logins = [1, 2].map(|v| origin.login(visitor(v), v, NOW, "ann"));
@@ -544,7 +544,7 @@ fn s5_08_what_thousands_claim_without_proof_costs_those_who_have_it_nothing() {
 }
 
 #[test]
-fn s5_08_of_two_large_people_that_somebody_leaves_all_the_time_every_snapshot_is_written() {
+fn every_snapshot_of_two_large_people_is_written_while_visitors_keep_leaving() {
     let (mut origin, mut kv) = origin(MANY);
     let others: Vec<Fact> = (1..=MANY).map(|v| origin.login(visitor(10 * v + 5), v, NOW, "other")).collect();
     origin.send("demo", &others);
@@ -579,7 +579,7 @@ fn s5_08_of_two_large_people_that_somebody_leaves_all_the_time_every_snapshot_is
 }
 
 #[test]
-fn s5_08_many_who_leave_at_once_are_told_once() {
+fn many_visitors_that_leave_at_once_are_cut_in_one_update() {
     let leave = |many: u32| {
         let (mut origin, _) = origin(1_500);
         let all: Vec<Fact> = (1..=many).map(|v| crate::testing::withdrawal(visitor(10 * v), NOW + 9)).collect();

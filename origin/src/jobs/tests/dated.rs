@@ -70,7 +70,7 @@ const SEND: &str =
     chosen, next) VALUES (1, ?1, 'may', '{}', 2, 'none', 0, 1, 7, ?2, ?2, NULL, 0)";
 
 #[test]
-fn s4_07_nobody_is_told_nor_exposed_by_a_timer_on_a_date_that_is_known_to_be_wrong() {
+fn a_timer_on_a_date_known_to_be_wrong_delivers_and_exposes_nothing() {
     let origin = Origin::new();
     let mut thread = thread(&origin);
     thread.conn.execute(SEND, (origin.tenant("demo").no.0, store::signed(clock::now()))).unwrap();

@@ -75,7 +75,7 @@ pub(super) fn bonn() -> Json {
 }
 
 #[test]
-fn s4_04_an_audience_is_a_segment_and_only_who_comes_or_goes_is_written() {
+fn an_audience_is_stored_as_a_segment_and_only_changed_members_are_written() {
     let mut world = of_two_cities(700, 1_300);
     world.keep(SEGMENT, &bonn(), 72, 24).unwrap();
     world.follow();
@@ -174,7 +174,7 @@ fn a_refresh_that_was_cut_goes_on_and_one_that_is_changed_meanwhile_stays_due() 
 }
 
 #[test]
-fn field_18_who_becomes_one_person_is_in_once_and_an_erasure_leaves_nothing() {
+fn merged_people_are_in_an_audience_once_and_an_erasure_leaves_no_row() {
     let mut world = World::with(0);
     world.origin.send("demo", &[lives_in(1, 1, NOW, "Bonn"), lives_in(2, 1, NOW, "Bonn"), lives_in(3, 1, NOW, "Bonn")]);
     world.keep(SEGMENT, &bonn(), 48, 1).unwrap();
@@ -281,7 +281,7 @@ fn an_audience_is_no_sign_of_life_of_who_is_in_it() {
 }
 
 #[test]
-fn field_18_who_is_erased_while_it_is_written_leaves_nothing() {
+fn a_visitor_erased_while_an_audience_is_written_leaves_no_row() {
     let mut moments = 0;
     loop {
         let mut world = World::with(0);

@@ -82,7 +82,7 @@ fn a_catalogue_on_its_way_when_all_is_written_anew_is_pointed_to_all_the_same() 
 }
 
 #[test]
-fn field_17_who_left_and_what_is_new_does_not_wait_behind_all_that_is_written_anew() {
+fn cuts_and_new_facts_are_published_before_a_complete_republish() {
     let mut world = World::with(0);
     let pages: Vec<_> = (0..2_300).map(|v| page(visitor(v), 1, NOW)).collect();
     world.origin.send("demo", &pages);
@@ -108,7 +108,7 @@ fn field_17_who_left_and_what_is_new_does_not_wait_behind_all_that_is_written_an
 }
 
 #[test]
-fn s5_07_new_segments_of_any_visitor_reach_its_siblings_snapshots_and_nobody_elses_are_looked_at() {
+fn new_segments_of_a_visitor_reach_its_siblings_snapshots_and_no_others_are_read() {
     let mut world = World::with(0);
     // People with three visitors each, published long ago.
     let logins = |v: u32| (0..3).map(move |n| (3 * v + n, format!("m{v}")));
@@ -161,7 +161,7 @@ fn s5_07_new_segments_of_any_visitor_reach_its_siblings_snapshots_and_nobody_els
 }
 
 #[test]
-fn s2_04_lookups_under_a_key_that_is_no_longer_read_leave_the_kv_once() {
+fn lookups_under_a_key_that_is_no_longer_read_leave_the_kv_once() {
     let mut world = World::with(0);
     let old = world.origin.member("demo", "ann");
     let [first, ..] = old.hash.0;

@@ -82,7 +82,7 @@ fn a_send_that_a_clock_put_far_off_goes_on_by_itself_and_when_it_is_started_agai
 }
 
 #[test]
-fn s4_07_nobody_is_exposed_by_a_send_after_its_experiment_is_over() {
+fn a_send_exposes_no_person_after_its_experiment_has_ended() {
     let mut world = World::of_bonn(3_000);
     world.start("may", &terms(1_000, Some("e-1"))).unwrap();
     let ends = "UPDATE catalogues SET experiments = json_set(experiments, '$[0].ends', ?1)";
@@ -96,7 +96,7 @@ fn s4_07_nobody_is_exposed_by_a_send_after_its_experiment_is_over() {
 }
 
 #[test]
-fn s4_07_a_send_whose_dealt_arms_the_experiment_has_no_more_tells_nobody_of_its_control() {
+fn a_send_with_arms_that_the_experiment_lost_delivers_to_no_person_of_its_control() {
     let mut world = World::of_bonn(500);
     world.start("may", &terms(500, Some("e-1"))).unwrap();
     let run = world.begin(JobKind::Send, false);
@@ -114,7 +114,7 @@ fn s4_07_a_send_whose_dealt_arms_the_experiment_has_no_more_tells_nobody_of_its_
 }
 
 #[test]
-fn s4_07_each_arm_gets_its_share_whatever_their_order_in_the_file() {
+fn each_arm_gets_its_share_in_any_order_of_the_file() {
     let mut world = World::of_bonn(1_000);
     let arms = r#"[{"id":"none","code":3,"share":2000,"control":true},{"id":"a","code":1,"share":3000},
         {"id":"b","code":2,"share":5000}]"#;
@@ -152,7 +152,7 @@ fn a_send_that_can_draw_nobody_is_over_and_says_why() {
 }
 
 #[test]
-fn s4_07_a_send_tells_exactly_so_many_once_each_in_arms_that_its_experiment_counts() {
+fn a_send_delivers_to_the_exact_number_of_people_once_each_in_counted_arms() {
     let mut world = World::of_bonn(3_000);
     world.start("may", &terms(1_000, Some("e-1"))).unwrap();
     let send = world.tell("may");
@@ -186,7 +186,7 @@ fn s4_07_a_send_tells_exactly_so_many_once_each_in_arms_that_its_experiment_coun
 }
 
 #[test]
-fn s4_07_a_send_that_is_cut_anywhere_tells_the_same_people_once_each() {
+fn a_send_interrupted_anywhere_delivers_to_the_same_people_once_each() {
     let mut whole = World::of_bonn(2_700);
     whole.start("may", &terms(2_500, None)).unwrap();
     let whole_send = whole.tell("may");
@@ -208,7 +208,7 @@ fn s4_07_a_send_that_is_cut_anywhere_tells_the_same_people_once_each() {
 }
 
 #[test]
-fn field_18_nobody_is_told_twice_whatever_became_of_them_since_they_were_drawn() {
+fn no_person_gets_a_send_twice_after_merges_unlinks_and_erasures() {
     let mut world = World::of_bonn(12);
     world.start("may", &SendTerms { per_second: 2, ..terms(12, Some("e-1")) }).unwrap();
     let run = world.begin(JobKind::Send, false);
@@ -258,7 +258,7 @@ fn field_18_nobody_is_told_twice_whatever_became_of_them_since_they_were_drawn()
 }
 
 #[test]
-fn field_18_who_is_erased_while_a_send_is_drawn_is_in_no_row_of_it() {
+fn a_visitor_erased_during_the_draw_is_in_no_row_of_the_send() {
     let mut moments = 0;
     loop {
         let mut world = World::of_bonn(6);
@@ -293,7 +293,7 @@ fn what_a_client_calls_its_events_is_in_no_sends_way() {
 }
 
 #[test]
-fn s4_07_a_send_is_no_faster_than_it_is_told() {
+fn a_send_keeps_to_its_configured_rate() {
     let mut world = World::of_bonn(2_825);
     let begun = std::time::Instant::now();
     world.start("slow", &SendTerms { per_second: 113, ..terms(2_825, None) }).unwrap();
@@ -306,7 +306,7 @@ fn s4_07_a_send_is_no_faster_than_it_is_told() {
 }
 
 #[test]
-fn s4_07_sends_that_are_paced_are_told_beside_each_other_each_at_its_own_pace() {
+fn sends_are_delivered_in_parallel_each_at_its_own_rate() {
     let mut world = World::of_bonn(700);
     let begun = std::time::Instant::now();
     for (name, per_second, count) in [("slow", 20, 160), ("slower", 10, 80), ("fast", 0, 700)] {

@@ -40,7 +40,7 @@ fn a_visitors_own_snapshot_is_due_at_once_and_names_its_newest_facts() {
 }
 
 #[test]
-fn s4_05_a_snapshot_says_when_its_visitors_pages_and_purchases_of_a_month_were() {
+fn a_snapshot_holds_the_times_of_its_visitors_pages_and_purchases_of_a_month() {
     let mut origin = Origin::new();
     let mut kv = BTreeMap::new();
     let day = |ago: u64| NOW - ago * 86_400_000;
@@ -179,7 +179,7 @@ fn a_leased_key_goes_to_nobody_else_until_the_lease_ends() {
 }
 
 #[test]
-fn field_09_a_key_is_written_once_a_second_at_most() {
+fn a_key_is_written_at_most_once_a_second() {
     let mut origin = Origin::new();
     origin.send("demo", &[page(visitor(1), 1, NOW)]);
     let first = origin.drain(10);
@@ -194,7 +194,7 @@ fn field_09_a_key_is_written_once_a_second_at_most() {
 }
 
 #[test]
-fn field_09_a_write_that_came_late_in_its_drain_has_its_pause_behind_it_too() {
+fn the_pause_of_a_key_also_follows_a_write_late_in_its_drain() {
     let mut origin = Origin::new();
     origin.send("demo", &[page(visitor(1), 1, NOW)]);
     let first = origin.drain(10);
@@ -300,7 +300,7 @@ fn what_one_call_is_handed_is_bounded() {
 }
 
 #[test]
-fn s2_01_a_visitor_of_more_segments_than_a_snapshot_holds_is_published_with_the_newest() {
+fn a_visitor_with_more_segments_than_a_snapshot_holds_is_published_with_the_newest() {
     let mut origin = Origin::new();
     let mut kv = BTreeMap::new();
     let held = |id: u32| {
@@ -323,7 +323,7 @@ fn s2_01_a_visitor_of_more_segments_than_a_snapshot_holds_is_published_with_the_
 }
 
 #[test]
-fn field_10_what_a_consumer_writes_after_it_was_given_up_is_written_over() {
+fn a_write_of_an_abandoned_consumer_is_overwritten() {
     let mut origin = Origin::new();
     origin.send("demo", &[page(visitor(1), 1, NOW)]);
     let late = origin.drain(10);
@@ -341,7 +341,7 @@ fn field_10_what_a_consumer_writes_after_it_was_given_up_is_written_over() {
 }
 
 #[test]
-fn s1_06_a_snapshot_that_segments_make_too_long_has_its_actions_all_the_same() {
+fn a_snapshot_that_segments_make_too_long_still_has_its_actions() {
     let mut origin = Origin::new();
     let logins: Vec<_> = (1..=8).map(|v| origin.login(visitor(v), 1, NOW, "ann")).collect();
     origin.send("demo", &logins);
@@ -390,7 +390,7 @@ fn a_row_that_cannot_be_read_keeps_back_its_own_person_alone() {
 }
 
 #[test]
-fn s4_03_all_browsers_of_a_person_of_many_find_the_same_object() {
+fn all_browsers_of_a_large_person_use_the_same_object() {
     let mut origin = Origin::new();
     let logins: Vec<_> = (1..=60).map(|v| origin.login(visitor(v), 1, NOW + u64::from(v), "ann")).collect();
     origin.send("demo", &logins);

@@ -183,7 +183,7 @@ fn what_is_right_is_left_alone() {
 }
 
 #[test]
-fn field_11_what_the_kv_lost_kept_or_garbled_is_found_and_mended() {
+fn lost_stale_and_damaged_kv_values_are_found_and_mended() {
     let mut world = World::of_people();
     let older = world.kv[&snapshot(4)].clone();
     let now = world.origin.now;
@@ -268,7 +268,7 @@ fn who_is_trimmed_is_older_by_design_and_rewritten_only_when_it_is_lost() {
 }
 
 #[test]
-fn field_07_what_an_erasure_waits_for_is_not_older_by_design() {
+fn a_key_that_an_erasure_waits_for_is_never_excused_as_stale() {
     let held = Held::held(HourStamp(HourStamp::at(NOW).0 + 1), []);
     let mut world = World::new(|origin| {
         let segment = |v| fact(visitor(v), 1, NOW, FactKind::Segments { writes: vec![(SegmentId(7), held.clone())] });
@@ -357,7 +357,7 @@ fn where_nobody_answers_the_run_ends_and_says_what_to_look_at() {
 }
 
 #[test]
-fn field_07_a_receipt_is_proven_once_every_key_was_read_back() {
+fn a_receipt_is_proven_after_every_key_was_read_back() {
     let mut world = World::of_people();
     let now = world.origin.now;
     let gone = erasure(visitor(2), now);
@@ -391,7 +391,7 @@ fn field_07_a_receipt_is_proven_once_every_key_was_read_back() {
 }
 
 #[test]
-fn field_07_a_lookup_under_a_retired_key_is_not_erased_only_if_it_is_of_nobody() {
+fn a_lookup_under_a_retired_key_counts_as_not_erased_only_if_it_names_no_visitor() {
     for (erased, found) in [(1..2, None), (1..4, Some(json!(1)))] {
         let mut world = World::of_people();
         let key = world.lookup("ann");

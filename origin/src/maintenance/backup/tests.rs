@@ -77,7 +77,7 @@ fn what_waited_when_a_backup_was_taken_is_as_urgent_after_its_restore() {
 }
 
 #[test]
-fn field_23_what_a_backup_still_had_to_take_out_of_the_kv_goes_after_its_restore_too() {
+fn kv_deletions_that_a_backup_had_pending_are_made_after_its_restore_too() {
     let (mut origin, mut kv, folder) = (Origin::new(), BTreeMap::new(), tempfile::tempdir().unwrap());
     let first = copy(&origin, &folder, "first");
     origin.send("demo", &[page(visitor(1), 1, NOW)]);

@@ -218,7 +218,7 @@ fn rows_of(folder: &Path, form: ExportFormat, table: &ExportTable) -> Vec<Vec<Fi
 }
 
 #[test]
-fn s5_09_the_round_trip_is_exact_in_every_form() {
+fn the_round_trip_is_exact_in_every_form() {
     let mut met = BTreeSet::new();
     for seed in 0..4 {
         let mut origin = Origin::tested();
@@ -300,7 +300,7 @@ fn published(conn: &Connection, origin: &Origin) -> BTreeMap<String, Option<Stri
 }
 
 #[test]
-fn s5_09_a_loaded_store_publishes_what_the_exported_one_would_and_counts_nothing_twice() {
+fn an_imported_store_publishes_the_same_as_the_exported_one_and_counts_nothing_twice() {
     for seed in 20..22 {
         let mut origin = Origin::tested();
         let sent = life(&mut origin, seed);
@@ -622,7 +622,7 @@ fn the_document_says_every_column_of_every_table() {
 
 /// The people that the evidence of an export gives: the smallest visitor connected to each visitor.
 #[test]
-fn s5_09_components_found_in_the_files_are_the_people() {
+fn connected_components_of_the_exported_files_are_the_people() {
     for seed in 30..34 {
         let mut origin = Origin::tested();
         life(&mut origin, seed);

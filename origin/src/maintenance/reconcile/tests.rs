@@ -139,7 +139,7 @@ fn flags(conn: &Connection) -> Vec<(VisitorId, Vec<u8>, Option<u8>)> {
 }
 
 #[test]
-fn s5_06_what_was_linked_as_facts_came_is_what_all_of_them_say() {
+fn people_linked_incrementally_equal_people_from_all_evidence() {
     for seed in 0..90 {
         let mut origin = of(seed);
         life(&mut origin, seed);
@@ -187,7 +187,7 @@ fn damage(conn: &Connection, seed: u8) {
 }
 
 #[test]
-fn s5_06_damage_is_found_by_its_causes_and_mended() {
+fn damage_is_reported_by_cause_and_mended() {
     let mut causes = BTreeMap::new();
     for seed in 0..66 {
         let mut origin = of(seed / 11);
@@ -206,7 +206,7 @@ fn s5_06_damage_is_found_by_its_causes_and_mended() {
 }
 
 #[test]
-fn s5_06_mending_that_is_ended_between_any_two_transactions_is_mended_by_the_next() {
+fn mending_interrupted_between_any_two_transactions_is_completed_by_the_next_run() {
     for end in 0..6 {
         let mut origin = Origin::new();
         life(&mut origin, 3);
@@ -237,7 +237,7 @@ fn s5_06_mending_that_is_ended_between_any_two_transactions_is_mended_by_the_nex
 }
 
 #[test]
-fn s5_06_who_is_mended_is_published() {
+fn a_mended_visitor_is_published() {
     let mut origin = Origin::new();
     let logins = [1, 2].map(|n| origin.login(visitor(n), n, NOW, "ann"));
     origin.send("demo", &logins);
@@ -256,7 +256,7 @@ fn s5_06_who_is_mended_is_published() {
 }
 
 #[test]
-fn s5_06_who_is_alone_is_published_too() {
+fn a_mended_visitor_without_siblings_is_published_too() {
     let mut origin = Origin::new();
     origin.send("demo", &[page(visitor(1), 1, NOW)]);
     let mut kv = BTreeMap::new();
@@ -269,7 +269,7 @@ fn s5_06_who_is_alone_is_published_too() {
 }
 
 #[test]
-fn s5_06_an_empty_row_takes_its_share_of_experiments_along() {
+fn mending_an_empty_person_row_removes_its_experiment_rows() {
     let mut origin = Origin::tested();
     origin.send("demo", &[page(visitor(1), 1, NOW), exposure(visitor(1), 2, NOW, 1, 2)]);
     let people = |origin: &Origin| {
@@ -341,7 +341,7 @@ fn published_view(origin: &mut Origin) -> BTreeMap<String, String> {
 }
 
 #[test]
-fn field_02_whatever_ties_were_undone_the_world_is_the_one_that_never_had_them() {
+fn after_any_cancelled_ties_the_world_equals_one_that_never_had_them() {
     let mut parted = 0;
     for seed in 0..60 {
         let [mut undone, mut never] = [of(seed), of(seed)];

@@ -121,7 +121,7 @@ fn a_reason_is_one_bounded_line() {
 }
 
 #[test]
-fn s5_03_a_row_says_which_visitors_were_tied_and_by_what() {
+fn an_audit_row_names_the_tied_visitors_and_the_kind_of_tie() {
     let mut origin = Origin::new();
     origin.send("demo", &(1..=4).map(|v| page(visitor(v), 1, NOW)).collect::<Vec<_>>());
     let partner = origin.id("demo", KindCode(2), "p");
@@ -151,7 +151,7 @@ fn s5_03_a_row_says_which_visitors_were_tied_and_by_what() {
 }
 
 #[test]
-fn s5_03_an_import_of_many_transactions_is_one_row_a_run() {
+fn an_import_in_many_transactions_is_one_audit_row_for_each_run() {
     let mut origin = Origin::new();
     origin.send("demo", &(1..=6).map(|v| page(visitor(v), 1, NOW)).collect::<Vec<_>>());
     let run = |n: u8| Attribution { run: Some(FactId::from_bytes([n; 16]).receipt()), ..why("matches") };
@@ -165,7 +165,7 @@ fn s5_03_an_import_of_many_transactions_is_one_row_a_run() {
 }
 
 #[test]
-fn s5_03_a_log_that_is_replayed_gives_each_row_once() {
+fn a_replayed_log_gives_each_audit_row_once() {
     let origin = Origin::new();
     let rules = Arc::new(origin.rules);
     let folder = tempfile::tempdir().unwrap();
@@ -240,7 +240,7 @@ fn a_record_of_the_admin_side_that_names_nobody_is_read_and_its_row_says_so() {
 }
 
 #[test]
-fn field_07_nobody_who_is_erased_is_named() {
+fn no_audit_row_names_an_erased_visitor() {
     let mut origin = Origin::new();
     origin.send("demo", &(1..=6).map(|v| page(visitor(v), 1, NOW)).collect::<Vec<_>>());
     let ann = origin.member("demo", "ann");
@@ -282,7 +282,7 @@ fn field_07_nobody_who_is_erased_is_named() {
 }
 
 #[test]
-fn field_07_an_erasure_said_twice_is_one_row_and_one_asked_again_another() {
+fn a_repeated_erasure_fact_is_one_audit_row_and_a_new_request_another() {
     let mut origin = Origin::new();
     let people: Vec<_> = (1..=2).map(|v| origin.login(visitor(v), 1, NOW, "ann")).collect();
     origin.send("demo", &people);
@@ -303,7 +303,7 @@ fn field_07_an_erasure_said_twice_is_one_row_and_one_asked_again_another() {
 }
 
 #[test]
-fn field_23_a_store_of_before_an_erasure_learns_who_asked_for_it() {
+fn a_store_older_than_an_erasure_learns_its_author_from_the_journal() {
     let mut origin = Origin::new();
     origin.send("demo", &(1..=3).map(|v| page(visitor(v), 1, NOW)).collect::<Vec<_>>());
     say(&mut origin, why("before"), pair(2, 3, 2, NOW));

@@ -89,7 +89,7 @@ fn assert_gone(origin: &Origin, kv: &Kv, v: u32) {
 const GIVEN: TxnInputs = TxnInputs { now: NOW, random: [9; 32] };
 
 #[test]
-fn field_20_an_erased_visitor_leaves_nothing_but_its_tombstone_and_no_sibling_shows_it() {
+fn an_erased_visitor_leaves_nothing_but_its_tombstone_and_no_sibling_shows_it() {
     let (mut origin, mut kv) = (Origin::new(), Kv::new());
     person(&mut origin, &mut kv);
     let before = snapshot(&kv, visitor(1)).membership.epoch;
@@ -108,7 +108,7 @@ fn field_20_an_erased_visitor_leaves_nothing_but_its_tombstone_and_no_sibling_sh
 }
 
 #[test]
-fn field_07_what_comes_of_an_erased_visitor_is_refused_in_whatever_order_it_comes() {
+fn facts_of_an_erased_visitor_are_refused_in_any_order() {
     for order in 0..6 {
         let (mut origin, mut kv) = (Origin::new(), Kv::new());
         let erasure = of_visitor(1, ErasureScope::Visitor, NOW);
@@ -137,7 +137,7 @@ fn field_07_what_comes_of_an_erased_visitor_is_refused_in_whatever_order_it_come
 }
 
 #[test]
-fn field_07_a_person_goes_as_a_whole_and_the_member_may_come_back_as_somebody_new() {
+fn a_person_is_erased_as_a_whole_and_the_member_may_return_as_a_new_person() {
     let (mut origin, mut kv) = (Origin::new(), Kv::new());
     person(&mut origin, &mut kv);
     let at = origin.now;
@@ -157,7 +157,7 @@ fn field_07_a_person_goes_as_a_whole_and_the_member_may_come_back_as_somebody_ne
 }
 
 #[test]
-fn field_07_an_alternate_id_s_erasure_takes_who_was_seen_with_it_before_and_nobody_by_mistake() {
+fn erasing_an_alternate_id_takes_visitors_seen_with_it_before_and_no_others() {
     let (mut origin, mut kv) = (Origin::new(), Kv::new());
     let ann = origin.member("demo", "ann");
     let claimed = FactKind::Alias { id: ann, also: Vec::new(), proven: false };
@@ -209,7 +209,7 @@ fn a_household_s_id_does_not_take_the_others_of_the_house_along() {
 }
 
 #[test]
-fn field_20_a_receipt_is_done_once_every_key_that_named_the_visitor_was_written() {
+fn a_receipt_is_done_once_every_key_that_named_the_visitor_was_written() {
     let (mut origin, mut kv) = (Origin::new(), Kv::new());
     person(&mut origin, &mut kv);
     // What is under way when the erasure comes was built before it.
@@ -241,7 +241,7 @@ fn field_20_a_receipt_is_done_once_every_key_that_named_the_visitor_was_written(
 }
 
 #[test]
-fn field_20_what_an_erasure_waits_for_is_written_once_its_tenant_is_configured_again() {
+fn keys_of_an_erasure_are_written_after_its_tenant_is_configured_again() {
     let (mut origin, mut kv) = (Origin::new(), Kv::new());
     person(&mut origin, &mut kv);
     let erasure = of_visitor(2, ErasureScope::Visitor, NOW);
@@ -265,7 +265,7 @@ fn field_20_what_an_erasure_waits_for_is_written_once_its_tenant_is_configured_a
 }
 
 #[test]
-fn field_07_hashes_found_to_be_an_erased_id_s_take_along_who_was_seen_with_them_before() {
+fn hashes_that_turn_out_to_be_of_an_erased_id_take_their_earlier_visitors_along() {
     let (one, two) = (AltHash([1; 16]), AltHash([2; 16]));
     let seen = |v: u32, at, hash, also: &[AltHash]| {
         let id = AlternateId { kind: KindCode(1), hash };
@@ -301,7 +301,7 @@ fn the_log_is_waited_for() {
 }
 
 #[test]
-fn field_23_a_store_of_before_the_erasure_learns_of_it_from_the_journal() {
+fn a_store_older_than_the_erasure_learns_of_it_from_the_journal() {
     let (mut origin, mut kv) = (Origin::new(), Kv::new());
     // Two visitors are not linked yet when the backup is taken.
     let folder = tempfile::tempdir().unwrap();
@@ -333,7 +333,7 @@ fn field_23_a_store_of_before_the_erasure_learns_of_it_from_the_journal() {
 }
 
 #[test]
-fn field_23_a_restored_store_erases_nobody_whom_the_erasure_left() {
+fn a_restored_store_erases_no_visitor_that_the_erasure_spared() {
     let mut origin = Origin::new();
     let folder = tempfile::tempdir().unwrap();
     let logins = [1, 2].map(|v| origin.login(visitor(v), 2, NOW, "ann"));
@@ -365,7 +365,7 @@ fn append(origin: &Origin, fact: &Fact) {
 }
 
 #[test]
-fn field_23_what_the_old_log_holds_of_a_folded_erasure_takes_nobody_whom_it_left() {
+fn a_folded_erasure_in_the_old_log_takes_no_visitor_that_it_spared() {
     let mut origin = Origin::new();
     let folder = tempfile::tempdir().unwrap();
     let logins = [1, 2].map(|v| origin.login(visitor(v), 2, NOW, "ann"));
@@ -386,7 +386,7 @@ fn field_23_what_the_old_log_holds_of_a_folded_erasure_takes_nobody_whom_it_left
 }
 
 #[test]
-fn field_23_an_erasure_that_only_the_old_log_holds_reaches_whom_the_restored_store_has() {
+fn an_erasure_in_the_old_log_alone_reaches_the_visitors_of_the_restored_store() {
     let mut origin = Origin::new();
     let folder = tempfile::tempdir().unwrap();
     let logins = [1, 2].map(|v| origin.login(visitor(v), 2, NOW, "ann"));
@@ -462,7 +462,7 @@ fn what_waits_to_be_folded_of_who_is_to_be_erased_is_not_shown() {
 }
 
 #[test]
-fn field_01_who_shared_a_browser_erases_nobody_else() {
+fn a_member_that_shared_a_browser_erases_no_other_member() {
     let (mut origin, mut kv) = (Origin::new(), Kv::new());
     person(&mut origin, &mut kv);
     // Bert proved to be at one of Ann's browsers, after her; and has one of his own.
@@ -481,7 +481,7 @@ fn field_01_who_shared_a_browser_erases_nobody_else() {
 }
 
 #[test]
-fn field_03_an_erased_members_first_login_that_comes_late_takes_the_browser_from_who_logged_in_after() {
+fn a_late_first_login_of_an_erased_member_takes_the_browser_from_the_next_member() {
     let (mut origin, mut kv) = (Origin::new(), Kv::new());
     let (first, second) = (origin.login(visitor(1), 1, NOW - 9, "ann"), origin.login(visitor(1), 2, NOW - 5, "bob"));
     origin.send("demo", &[second, page(visitor(1), 3, NOW - 5)]);
@@ -495,7 +495,7 @@ fn field_03_an_erased_members_first_login_that_comes_late_takes_the_browser_from
 }
 
 #[test]
-fn field_20_what_a_pair_is_called_goes_with_either_of_the_two() {
+fn the_id_of_a_pair_is_erased_with_either_visitor() {
     let mut origin = Origin::new();
     origin.send("demo", &[1, 2, 3].map(|v| page(visitor(v), 1, NOW)));
     let what =
@@ -668,7 +668,7 @@ fn an_erasure_of_a_person_reaches_whom_a_clock_that_runs_ahead_tied_to_it() {
 }
 
 #[test]
-fn field_05_a_person_of_thousands_is_erased_by_one_walk() {
+fn a_person_of_thousands_is_erased_by_one_walk() {
     let mut origin = Origin::new();
     let logins: Vec<Fact> = (1..=4_000).map(|v| origin.login(visitor(v), v, NOW, "shop")).collect();
     origin.admin("demo", &logins);
@@ -705,7 +705,7 @@ fn an_erasure_that_the_journal_told_of_first_waits_for_the_log_too() {
 }
 
 #[test]
-fn field_20_a_second_receipt_is_not_done_before_the_first() {
+fn a_second_receipt_is_not_done_before_the_first_one() {
     let said = |origin: &Origin, receipt: FactId| {
         let said = erasure_progress(&origin.conn, origin.tenant("demo").no, receipt).unwrap().unwrap();
         (said["keys"]["all"].as_u64().unwrap(), !said["done_ms"].is_null(), !said["verified_ms"].is_null())
@@ -740,7 +740,7 @@ fn field_20_a_second_receipt_is_not_done_before_the_first() {
 }
 
 #[test]
-fn field_07_what_tied_others_to_an_erased_id_leads_nobody_back_to_them() {
+fn erased_evidence_leads_no_later_visitor_back_to_an_erased_one() {
     for order in 0..3 {
         let mut origin = Origin::of_threshold(1_000, 0.8);
         let ann = origin.member("demo", "ann");
@@ -822,7 +822,7 @@ fn what_comes_after_an_erasure_says_no_more_than_what_came_before_it() {
 }
 
 #[test]
-fn field_20_an_erasure_of_the_journal_waits_for_what_the_log_holds_of_whom_it_takes() {
+fn an_erasure_from_the_journal_waits_for_its_visitors_facts_in_the_log() {
     let mut origin = Origin::new();
     let erasure = of_visitor(1, ErasureScope::Visitor, NOW);
     origin.rules.journal.keep(&[("demo".to_owned(), erasure.clone())], &[]).unwrap();

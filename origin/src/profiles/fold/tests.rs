@@ -26,7 +26,7 @@ use crate::testing::{NOW, Origin, fact, page, purchase, tracked, visitor};
 use crate::views::read::{self, StoreView};
 
 #[test]
-fn field_04_repeats_and_order_change_nothing() {
+fn repeats_and_order_change_nothing() {
     let facts: Vec<_> = (0..40)
         .map(|i| match i % 5 {
             0 => purchase(visitor(i % 3), i, NOW - 1_000 * u64::from(i), 2_500_000),
@@ -47,7 +47,7 @@ fn field_04_repeats_and_order_change_nothing() {
 }
 
 #[test]
-fn field_22_a_purchase_sent_twice_counts_once_everywhere() {
+fn a_purchase_sent_twice_counts_once_everywhere() {
     let mut origin = Origin::new();
     let buy = purchase(visitor(1), 1, NOW, 19_990_000);
     origin.send("demo", std::slice::from_ref(&buy));
@@ -58,7 +58,7 @@ fn field_22_a_purchase_sent_twice_counts_once_everywhere() {
 }
 
 #[test]
-fn field_22_a_purchase_counts_once_where_the_clock_ran_ahead_before_it_came_again() {
+fn a_repeated_purchase_counts_once_after_a_clock_ran_ahead() {
     let mut origin = Origin::new();
     let buy = purchase(visitor(1), 1, NOW, 19_990_000);
     origin.send("demo", std::slice::from_ref(&buy));
@@ -137,7 +137,7 @@ fn is_meant(origin: &Origin, document: &Json, of: u32) -> bool {
 }
 
 #[test]
-fn s4_05_ios_8_1_bought_shoes_no_favourite_within_a_week() {
+fn the_filter_of_ios_8_1_buyers_without_a_favourite_within_a_week_matches() {
     let filter = json!({
         "attributes.os": "iOS 8.1",
         "events.bought_shoes": { "$count": { "$gte": 1 } },
@@ -174,7 +174,7 @@ fn s4_05_ios_8_1_bought_shoes_no_favourite_within_a_week() {
 }
 
 #[test]
-fn s4_05_spanish_speaking_users_who_have_not_beaten_level_2() {
+fn the_filter_of_spanish_speakers_below_level_2_matches() {
     let filter = json!({ "attributes.language": "es", "$not": { "events.beat_level_2": { "$count": { "$gte": 1 } } } });
     let mut origin = Origin::new();
     let facts = [
@@ -194,7 +194,7 @@ fn s4_05_spanish_speaking_users_who_have_not_beaten_level_2() {
 }
 
 #[test]
-fn s4_05_pages_and_purchases_are_counted_in_windows() {
+fn pages_and_purchases_are_counted_in_windows() {
     let mut origin = Origin::new();
     let (a, b) = (visitor(1), visitor(2));
     // On more days, and in more minutes, than windows of minutes are answered from.
@@ -234,7 +234,7 @@ fn s4_05_pages_and_purchases_are_counted_in_windows() {
 }
 
 #[test]
-fn s4_05_of_a_hundred_names_of_a_hostile_page_what_is_not_kept_is_neither_true_nor_false() {
+fn a_condition_on_an_event_name_that_a_hostile_page_displaced_is_neither_true_nor_false() {
     let mut origin = Origin::new();
     let names = (0..100).map(|n| tracked(visitor(1), n, NOW, &format!("x{n:03}")));
     let facts: Vec<Fact> = names.chain([purchase(visitor(1), 900, NOW, 5), page(visitor(1), 901, NOW)]).collect();

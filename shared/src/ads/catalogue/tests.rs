@@ -33,7 +33,7 @@ fn small() -> Value {
 }
 
 #[test]
-fn s3_05_the_order_of_choice_is_weight_then_code() {
+fn ads_are_chosen_by_weight_and_then_by_code() {
     let catalogue = catalogue(small());
     assert_eq!(catalogue.problems("c", &words()), []);
     let compiled = compiled(&catalogue);
@@ -133,7 +133,7 @@ fn a_campaigns_terms_are_checked_with_their_paths() {
 }
 
 #[test]
-fn s4_06_an_arm_that_is_not_there_or_that_nobody_can_be_in_is_named_with_its_place() {
+fn an_unknown_or_unreachable_arm_is_reported_with_its_path() {
     let arm = |id: &str, code: u8| json!({ "id": id, "code": code, "share": 5_000 });
     let mut file = small();
     file["experiment"] = json!([{ "id": "e", "code": 1, "starts": 0, "arm": [arm("a", 1), arm("b", 2)] }]);
@@ -190,7 +190,7 @@ fn targetings_count_so_many_things_in_so_many_windows() {
 }
 
 #[test]
-fn s4_07_recipients_are_within_their_bounds() {
+fn the_number_of_recipients_is_bounded() {
     let problem_paths = |recipients: Value| {
         let mut all = small();
         all["campaign"][0]["recipients"] = recipients;

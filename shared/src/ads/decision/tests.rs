@@ -93,7 +93,7 @@ fn placed(catalogue: &CompiledCatalogue, held: &[Vec<AdAction>], placements: &[&
 }
 
 #[test]
-fn s3_05_each_of_the_four_levels_binds_and_all_must_hold() {
+fn caps_of_all_four_levels_must_hold() {
     for (level, left) in [("ad", 2), ("ad_group", 2), ("campaign", 3), ("advertiser", 4)] {
         let catalogue = catalogue(|all| all[level][0]["caps"] = cap("impression", 2, 1, "days"));
         let once = vec![seen(&catalogue, 1, 1, now())];
@@ -104,7 +104,7 @@ fn s3_05_each_of_the_four_levels_binds_and_all_must_hold() {
 }
 
 #[test]
-fn s3_05_one_and_seven_and_thirty_days_in_whole_buckets() {
+fn caps_of_one_seven_and_thirty_days_count_whole_buckets() {
     for days in [1, 7, 30] {
         let catalogue = catalogue(|all| all["advertiser"][0]["caps"] = cap("impression", 1, days, "days"));
         let first = Day(u16::try_from(101 - days).unwrap()).start();
@@ -115,7 +115,7 @@ fn s3_05_one_and_seven_and_thirty_days_in_whole_buckets() {
 }
 
 #[test]
-fn s3_05_the_trace_says_which_cap_bound_and_at_how_many() {
+fn the_trace_names_the_binding_cap_and_its_count() {
     let catalogue = catalogue(|all| {
         all["campaign"][0]["caps"] = cap("impression", 2, 7, "days");
         all["ad"][1]["sizes"] = json!([[300, 250]]);
@@ -131,7 +131,7 @@ fn s3_05_the_trace_says_which_cap_bound_and_at_how_many() {
 }
 
 #[test]
-fn s3_05_a_cap_counts_its_own_action() {
+fn a_cap_counts_only_its_action_type() {
     let catalogue = catalogue(|all| all["ad"][0]["caps"] = cap("click", 1, 1, "days"));
     let impression = seen(&catalogue, 1, 1, now());
     let click = AdAction { verb: ActionType::CLICK, ..impression };
@@ -140,7 +140,7 @@ fn s3_05_a_cap_counts_its_own_action() {
 }
 
 #[test]
-fn field_13_placements_of_one_call_count_for_each_other_and_no_ad_comes_twice() {
+fn placements_of_one_call_count_for_each_other_and_no_ad_is_placed_twice() {
     let catalogue = catalogue(|all| all["campaign"][0]["caps"] = cap("impression", 1, 1, "days"));
     let expected = [Ok(1), Ok(3), Ok(4), Err(NoAd::AllCapped)];
     assert_eq!(placed(&catalogue, &[], &[&[], &[], &[], &[]]), expected);
@@ -149,7 +149,7 @@ fn field_13_placements_of_one_call_count_for_each_other_and_no_ad_comes_twice() 
 }
 
 #[test]
-fn field_13_an_insertion_that_two_hold_counts_once_and_reservations_count() {
+fn an_insertion_in_two_histories_counts_once_and_reservations_count() {
     let catalogue = catalogue(|all| all["ad"][0]["caps"] = cap("impression", 2, 1, "days"));
     let [a, b] = [1, 2].map(|insertion| seen(&catalogue, 1, insertion, now()));
     assert_eq!(placed(&catalogue, &[vec![a], vec![a]], &[&[]]), [Ok(1)]);
@@ -157,7 +157,7 @@ fn field_13_an_insertion_that_two_hold_counts_once_and_reservations_count() {
 }
 
 #[test]
-fn field_13_with_nobody_to_count_for_only_ads_without_caps_are_placed() {
+fn an_anonymous_request_gets_only_ads_without_caps() {
     let catalogue = catalogue(|all| all["advertiser"][0]["caps"] = cap("impression", 9, 1, "days"));
     let question = Question::new(&catalogue, None, &FilterSubject::default(), sized(&[&[], &[]]), noon());
     assert_eq!(question.fates(None)[0], [AdOutcome::Nobody, AdOutcome::Nobody, AdOutcome::Nobody, AdOutcome::Won]);
@@ -221,7 +221,7 @@ fn a_campaign_runs_from_its_start_to_before_its_end() {
 }
 
 #[test]
-fn s4_05_an_ad_is_for_whom_its_campaign_and_its_group_are() {
+fn an_ad_needs_the_targeting_of_its_campaign_and_its_group() {
     let catalogue = catalogue(|all| {
         all["campaign"][0]["targeting"] = json!({ "segments": { "$in": [7, 8] } });
         all["ad_group"][0]["targeting"] = json!({ "page.keywords": "hotel" });
@@ -374,7 +374,7 @@ fn taste(of: &[(u32, i16)], tired: i16) -> Model {
 }
 
 #[test]
-fn s1_09_s3_06_what_is_paid_for_clicks_is_worth_what_the_model_expects_of_this_person() {
+fn a_bid_per_click_is_worth_what_the_model_expects_of_this_person() {
     let catalogue = catalogue(|all| {
         for (campaign, bid) in [
             (0, json!({ "cpc_micros": 200_000 })),
@@ -415,7 +415,7 @@ fn s1_09_s3_06_what_is_paid_for_clicks_is_worth_what_the_model_expects_of_this_p
 }
 
 #[test]
-fn s1_08_how_many_browsers_a_person_has_decides_as_its_segments_and_its_last_action_do() {
+fn the_number_of_devices_affects_the_decision_like_segments_and_the_last_action() {
     let catalogue = catalogue(|all| {
         all["campaign"][0]["bid"] = json!({ "cpc_micros": 200_000 });
         all["campaign"][2]["bid"] = json!({ "cpm_micros": 500_000 });
@@ -486,7 +486,7 @@ fn codes(
 }
 
 #[test]
-fn s4_06_people_see_their_arms_ads_the_control_none_of_them_and_nobody_none() {
+fn a_person_sees_the_ads_of_its_arm_and_the_control_and_anonymous_requests_see_none() {
     let catalogue = tested();
     let of = |arms: [Option<u8>; 2]| codes(&catalogue, Some(&Person { arms: arms.to_vec(), ..Person::default() }), TOP);
     assert_eq!(of([Some(1), None]), (Ok(0), vec!["won", "arm", "size", "outbid"]));
@@ -498,7 +498,7 @@ fn s4_06_people_see_their_arms_ads_the_control_none_of_them_and_nobody_none() {
 }
 
 #[test]
-fn s4_06_a_page_is_part_of_an_experiment_whichever_arm_its_person_is_in() {
+fn a_page_takes_part_in_an_experiment_whatever_the_arm_of_its_person() {
     let catalogue = tested();
     let met = |arms: Option<u8>, subject: &FilterSubject<'_>, sizes: &[[u32; 2]], now| {
         let person = Person { arms: vec![arms, None], ..Person::default() };
@@ -528,7 +528,7 @@ fn s4_06_a_page_is_part_of_an_experiment_whichever_arm_its_person_is_in() {
 }
 
 #[test]
-fn s4_07_only_recipients_see_a_limited_offer_and_one_that_would_be_placed_is_asked_for() {
+fn only_recipients_see_a_limited_offer_and_a_code_is_requested_when_it_would_be_placed() {
     let limited = |change: &dyn Fn(&mut Value)| {
         catalogue(|all| {
             all["campaign"][0]["recipients"] = json!({ "limit": 5 });

@@ -71,7 +71,7 @@ fn features_of_few_values_have_places_of_their_own_and_the_others_spread_behind_
 }
 
 #[test]
-fn s1_09_ten_thousand_scores_by_parts_are_those_by_places() {
+fn ten_thousand_scores_from_parts_equal_the_scores_from_single_weights() {
     let mut numbers = Numbers(88_172_645_463_325_252);
     let model = model(&mut numbers);
     let scorer = Scorer::new(&model).unwrap();

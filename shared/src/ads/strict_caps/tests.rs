@@ -84,7 +84,7 @@ impl World {
 }
 
 #[test]
-fn s3_05_a_reservation_holds_its_place_until_the_serve_window_ends_and_an_impression_until_its_own() {
+fn a_reservation_counts_until_the_serve_window_ends_and_an_impression_until_its_own_window_ends() {
     let mut world = World::default();
     let [later, over] = [10, 11].map(|minutes| Minute(noon().0 + minutes));
     assert_eq!(world.claim(1, 0, &[1], claim(1, &[1, 2], &[]), noon()), [1]);
@@ -98,7 +98,7 @@ fn s3_05_a_reservation_holds_its_place_until_the_serve_window_ends_and_an_impres
 }
 
 #[test]
-fn s3_05_a_clock_that_goes_back_frees_nothing_and_confirms_nothing() {
+fn a_clock_that_goes_back_releases_and_confirms_nothing() {
     let mut world = World::default();
     let over = Minute(noon().0 + 11);
     assert_eq!(world.claim(1, 0, &[1], claim(1, &[1], &[]), noon()), [1]);
@@ -107,7 +107,7 @@ fn s3_05_a_clock_that_goes_back_frees_nothing_and_confirms_nothing() {
 }
 
 #[test]
-fn s3_05_an_impression_seen_after_midnight_counts_on_its_own_day() {
+fn an_impression_seen_after_midnight_counts_on_its_own_day() {
     let mut world = World::default();
     let midnight = Day(101).start();
     assert_eq!(world.claim(1, 0, &[1], claim(1, &[1], &[]), Minute(midnight.0 - 2)), [1]);
@@ -118,7 +118,7 @@ fn s3_05_an_impression_seen_after_midnight_counts_on_its_own_day() {
 }
 
 #[test]
-fn s3_05_the_union_is_by_insertion() {
+fn histories_are_united_by_insertion() {
     let mut world = World::default();
     assert_eq!(world.claim(1, 0, &[1], claim(3, &[1], &[7, 7, 8]), noon()), [1], "two were seen");
     assert!(world.confirm(1, 1, noon()));
@@ -127,13 +127,13 @@ fn s3_05_the_union_is_by_insertion() {
 }
 
 #[test]
-fn s3_05_one_call_places_no_ad_twice_and_takes_the_next_choice() {
+fn one_call_places_no_ad_twice_and_uses_the_next_choice() {
     let mut world = World::default();
     assert_eq!(world.claim(1, 0, &[1], claim(9, &[1, 2, 3], &[]), noon()), [1, 2]);
 }
 
 #[test]
-fn s3_05_what_was_placed_before_a_link_counts_after_it() {
+fn an_ad_placed_before_a_link_counts_after_it() {
     let mut world = World::default();
     assert_eq!(world.claim(3, 0, &[3], claim(3, &[1], &[]), noon()), [1]);
     assert_eq!(world.claim(2, 0, &[2], claim(3, &[2], &[]), noon()), [1]);
@@ -145,7 +145,7 @@ fn s3_05_what_was_placed_before_a_link_counts_after_it() {
 }
 
 #[test]
-fn s3_05_a_person_whose_smallest_visitor_was_cut_meets_at_the_next() {
+fn a_person_whose_smallest_visitor_was_cut_uses_the_object_of_the_next_one() {
     let mut world = World::default();
     assert_eq!(world.claim(2, 3, &[1, 2], claim(2, &[], &[]), noon()), [0; 0]);
     // The first is cut; the third browser learns of it before the second.
@@ -156,7 +156,7 @@ fn s3_05_a_person_whose_smallest_visitor_was_cut_meets_at_the_next() {
 }
 
 #[test]
-fn s3_05_a_login_just_made_links_before_any_decision_names_it() {
+fn a_new_login_links_before_any_membership_names_it() {
     let mut world = World::default();
     assert_eq!(world.claim(2, 3, &[2], claim(1, &[1], &[]), noon()), [1]);
     assert_eq!(world.claim(2, 3, &[1, 2], claim(2, &[2], &[]), noon()), [1]);
@@ -165,7 +165,7 @@ fn s3_05_a_login_just_made_links_before_any_decision_names_it() {
 }
 
 #[test]
-fn s3_05_a_newer_decision_cuts_and_an_older_one_brings_nothing_back() {
+fn a_newer_membership_cuts_and_an_older_one_restores_nothing() {
     let mut world = World::default();
     assert_eq!(world.claim(2, 5, &[1, 2], claim(1, &[1], &[]), noon()), [1]);
     assert!(world.confirm(2, 1, noon()));
@@ -176,7 +176,7 @@ fn s3_05_a_newer_decision_cuts_and_an_older_one_brings_nothing_back() {
 }
 
 #[test]
-fn s3_05_nothing_is_granted_while_older_word_names_somebody_smaller() {
+fn no_ad_is_granted_while_an_older_membership_names_a_smaller_visitor() {
     let mut world = World::default();
     assert_eq!(world.claim(2, 4, &[2], claim(2, &[1], &[]), noon()), [1]);
     assert_eq!(world.claim(1, 4, &[1], claim(2, &[2], &[]), noon()), [1]);
@@ -197,7 +197,7 @@ fn s3_05_nothing_is_granted_while_older_word_names_somebody_smaller() {
 }
 
 #[test]
-fn s3_05_a_full_object_grants_nothing() {
+fn a_full_object_grants_nothing() {
     let mut world = World::default();
     let entry = Entry { entity: ad(5), minute: noon(), confirmed: true, keep: 60 };
     let many = u32::try_from(limits::STRICT_ENTRIES).unwrap() + 1;
@@ -213,7 +213,7 @@ fn s3_05_a_full_object_grants_nothing() {
 }
 
 #[test]
-fn s3_05_what_a_clock_that_is_behind_confirmed_a_day_early_counts_where_it_was_seen() {
+fn an_impression_confirmed_a_day_early_by_a_slow_clock_counts_on_the_day_it_was_seen() {
     let mut world = World::default();
     let midnight = Day(101).start();
     let before = Minute(midnight.0 - 1);
@@ -254,7 +254,7 @@ proptest! {
     /// Once every object knows the person, placements that are seen never exceed the limit. Neither do those that one
     /// object decides, whatever it knows.
     #[test]
-    fn s3_05_no_interleaving_is_over_the_limit_once_all_know(limit in 1..4u32, events in vec(event(), 1..60)) {
+    fn no_interleaving_exceeds_the_limit_after_all_browsers_are_linked(limit in 1..4u32, events in vec(event(), 1..60)) {
         let mut world = World::default();
         let (mut now, mut next) = (Minute(Day(100).start().0), 0);
         let mut placed: Vec<(u32, usize, bool)> = Vec::new();

@@ -95,7 +95,7 @@ fn holds(size: &Size, meant: u64) -> bool {
 }
 
 #[test]
-fn s4_02_ten_million_people_by_a_sample_of_one_per_cent() {
+fn ten_million_people_are_estimated_from_a_sample_of_one_per_cent() {
     let size = look(10_000_000, 100_000, 11_302).size();
     assert_eq!(
         format!("{:.1} % ± {:.1} %", size.share.value * 100.0, size.share.half_width() * 100.0),
@@ -105,7 +105,7 @@ fn s4_02_ten_million_people_by_a_sample_of_one_per_cent() {
 }
 
 #[test]
-fn s4_02_the_interval_holds_the_truth_in_every_size_class() {
+fn the_interval_contains_the_true_count_in_every_size_class() {
     for (class, bounds) in CLASSES.into_iter().enumerate() {
         let mut draw = Draw(7);
         let (mut held, mut wald) = (0, 0);
@@ -149,7 +149,7 @@ fn least_coverage(all: u64, sampled: u64, logs: &[f64], interval: impl Fn(u64) -
 }
 
 #[test]
-fn s4_02_no_share_is_held_in_less_than_93_per_cent_of_samples() {
+fn every_share_is_in_the_interval_of_at_least_93_per_cent_of_samples() {
     let mut logs = vec![0.0; 1_000_001];
     for n in 1..logs.len() {
         logs[n] = logs[n - 1] + (n as f64).ln();
@@ -192,7 +192,7 @@ fn run(draw: &mut Draw, plan: &Plan, all: u64, meant: u64) -> (Look, u32) {
 }
 
 #[test]
-fn s4_02_it_does_under_the_stopping_rule_too() {
+fn the_interval_contains_the_true_count_under_the_stopping_rule_too() {
     for (class, bounds) in CLASSES.into_iter().enumerate() {
         let mut draw = Draw(11);
         let (mut held, mut looks) = (0, 0);
@@ -211,7 +211,7 @@ fn s4_02_it_does_under_the_stopping_rule_too() {
 }
 
 #[test]
-fn s4_02_nor_is_a_share_at_which_it_may_or_may_not_stop_held_less_often() {
+fn a_share_near_the_stopping_bound_is_in_the_interval_as_often() {
     let mut draw = Draw(13);
     let (all, plan) = (1_000_000, Plan::new(1_000_000, 0.002).unwrap());
     let mut least = usize::MAX;
@@ -411,7 +411,7 @@ fn tenths_that_hold(purpose: BucketPurpose<'_>) -> usize {
 }
 
 #[test]
-fn s4_03_a_sampling_value_used_for_sends_too_misleads_every_estimate() {
+fn sends_that_draw_by_the_sampling_bucket_would_bias_every_estimate() {
     assert!(tenths_that_hold(BucketPurpose::Send("e-1")) >= 9);
     assert!(tenths_that_hold(BucketPurpose::Sampling) <= 7);
 }

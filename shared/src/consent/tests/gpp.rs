@@ -57,7 +57,7 @@ fn every_us_section_refuses_by_its_own_fields() {
 }
 
 #[test]
-fn field_12_the_gpc_segment_of_a_us_section_refuses() {
+fn the_gpc_segment_of_a_us_section_refuses() {
     // The last three sections have a second segment of sensitive data, which is not read.
     for (id, version, fields, _, has_gpc) in SECTIONS.into_iter().filter(|(id, ..)| *id < 25) {
         let ask = |segments: &str| {
@@ -78,7 +78,7 @@ fn field_12_the_gpc_segment_of_a_us_section_refuses() {
 }
 
 #[test]
-fn field_21_a_us_section_cut_anywhere_is_no_consent() {
+fn a_us_section_cut_anywhere_is_no_consent() {
     for (id, version, fields, opt_outs, _) in SECTIONS {
         let ask = |text: &str| with_gpp(&gpp(&[(id, text)]), None, &allowing());
         let whole = section(version, fields, None);
@@ -223,7 +223,7 @@ fn headers_of_many_sections_name_the_right_ones() {
 }
 
 #[test]
-fn field_21_a_header_that_does_not_fit_is_no_consent() {
+fn a_gpp_header_that_does_not_match_its_sections_is_no_consent() {
     let fine = section(1, 20, None);
     let header = |kind, version, count, items: &[u32]| {
         let mut header = Writer::default();

@@ -10,7 +10,7 @@ fn consent_to_all_that_is_asked_permits() {
 }
 
 #[test]
-fn field_21_a_string_that_refuses_everything_is_no_consent() {
+fn a_string_that_refuses_everything_is_no_consent() {
     let text = Tcf { purposes: &[], vendors: Vendors::Field(vec![]), ..Tcf::consenting() }.text();
     assert_eq!(with_tcf(&text, &allowing()), no(Refusal::Tcf));
     // IAB's own example, in which all purposes are withheld.
@@ -19,7 +19,7 @@ fn field_21_a_string_that_refuses_everything_is_no_consent() {
 }
 
 #[test]
-fn field_21_legitimate_interest_is_no_consent() {
+fn legitimate_interest_is_no_consent() {
     let text = Tcf {
         purposes: &[],
         interests: &[1, 2, 3, 4],
@@ -31,7 +31,7 @@ fn field_21_legitimate_interest_is_no_consent() {
 }
 
 #[test]
-fn field_21_one_missing_purpose_refuses() {
+fn one_missing_purpose_refuses() {
     for purposes in [&[3, 4][..], &[1, 4], &[1, 3], &[2, 5, 6, 7]] {
         let text = Tcf { purposes, ..Tcf::consenting() }.text();
         assert_eq!(with_tcf(&text, &allowing()), no(Refusal::Tcf));
@@ -39,7 +39,7 @@ fn field_21_one_missing_purpose_refuses() {
 }
 
 #[test]
-fn field_21_what_cannot_be_decoded_is_no_consent() {
+fn a_string_that_cannot_be_decoded_is_no_consent() {
     let whole = Tcf::consenting().text();
     let long = format!("{}.{}", Tcf::consenting().core(), "A".repeat(4_096));
     let v1 = "BOEFEAyOEFEAyAHABDENAI4AAAB9vABAASA";
@@ -71,7 +71,7 @@ fn field_21_what_cannot_be_decoded_is_no_consent() {
 }
 
 #[test]
-fn field_21_a_string_cut_anywhere_is_no_consent() {
+fn a_string_cut_anywhere_is_no_consent() {
     let text = Tcf::consenting().text();
     for end in 0..text.len() {
         let cut = with_tcf(&text[..end], &allowing());

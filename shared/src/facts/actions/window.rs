@@ -83,7 +83,7 @@ mod tests {
     use crate::base::time::Day;
 
     #[test]
-    fn s3_02_windows_are_whole_buckets_with_the_running_one() {
+    fn a_window_is_whole_buckets_including_the_current_one() {
         let now = Minute(Day(100).start().0 + 125);
         let range = |interval, unit| TimeWindow { interval, unit }.range(now);
         assert_eq!(range(7, WindowUnit::Days), (Day(94).start(), Day(101).start()));
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn s3_05_a_cap_binds_at_its_limit() {
+    fn a_cap_binds_at_its_limit() {
         let cap = FrequencyCap {
             verb: ActionType::IMPRESSION,
             limit: 3,

@@ -30,7 +30,7 @@ fn counts(shares: &[u32]) -> BTreeMap<Option<String>, u32> {
 }
 
 #[test]
-fn s4_06_people_fall_into_arms_by_their_shares_and_the_rest_is_outside() {
+fn people_are_assigned_to_arms_by_share_and_the_rest_is_outside() {
     let near = |counts: &BTreeMap<Option<String>, u32>, arm: Option<&str>, share: f64| {
         let count = f64::from(counts.get(&arm.map(str::to_owned)).copied().unwrap_or_default());
         // Six standard deviations of a binomial count.
@@ -51,7 +51,7 @@ fn s4_06_people_fall_into_arms_by_their_shares_and_the_rest_is_outside() {
 }
 
 #[test]
-fn s4_11_no_change_of_the_other_shares_moves_anybody_in_or_out_of_the_control_or_the_experiment() {
+fn changed_shares_of_other_arms_move_no_person_into_or_out_of_the_control_or_the_experiment() {
     let experiment = experiment();
     let side = |person: &PersonRandom, shares: &[u32]| experiment.arm(person, shares).map(|arm| arm.control);
     for person in people() {
@@ -60,7 +60,7 @@ fn s4_11_no_change_of_the_other_shares_moves_anybody_in_or_out_of_the_control_or
 }
 
 #[test]
-fn s4_03_an_experiment_s_arms_say_nothing_of_the_sampling_bucket() {
+fn the_arm_of_an_experiment_is_independent_of_the_sampling_bucket() {
     let experiment = experiment();
     let mut by_half = [[0_u32; 2]; 2];
     for person in people() {
@@ -136,7 +136,7 @@ fn more_than_the_bound_of_experiments_are_too_many() {
 }
 
 #[test]
-fn field_14_the_arm_seen_first_wins_and_a_second_one_is_flagged() {
+fn the_arm_seen_first_wins_and_a_second_one_is_flagged() {
     let exposure = |arm, at| FirstExposure { arm, at, mixed: false };
     assert_eq!(exposure(2, 5).join(exposure(2, 3)), exposure(2, 3));
     assert_eq!(exposure(2, 5).join(exposure(1, 7)), FirstExposure { arm: 2, at: 5, mixed: true });
@@ -160,7 +160,7 @@ fn exposures_beyond_the_bound_are_those_of_the_oldest_experiments_whatever_came_
 }
 
 #[test]
-fn s4_06_the_arm_seen_first_wins_over_the_draw_and_nobody_is_in_an_experiment_that_does_not_run() {
+fn the_arm_seen_first_wins_over_the_draw_and_a_stopped_experiment_has_no_people() {
     let tested = [experiment()];
     let of = |exposures: &Exposures, shares: &Shares, now| {
         let arms = |person: PersonRandom| arms(&tested, exposures, &person, shares, now);

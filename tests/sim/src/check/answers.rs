@@ -1,5 +1,5 @@
-//! What an edge answers: nobody counts in an answer whom what it was given says is cut; and once the world has converged,
-//! an answer knows exactly the person's visitors and sums that the model knows.
+//! Answers of the edge: no answer counts a visitor that the snapshots it was given cut. After the world has converged,
+//! an answer has exactly the visitors and sums of the person in the model.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ use crate::model::Person;
 use crate::setup;
 use crate::world::World;
 
-/// Somebody counts whom the highest epoch that a call was given cuts.
+/// Reports a visitor that an answer counts although the highest epoch that the call was given cuts it.
 pub fn emitted(call: &Call, answer: &HttpAnswer) -> Vec<String> {
     if call.asked.kind != Kind::Decide {
         return Vec::new();
@@ -24,13 +24,13 @@ pub fn emitted(call: &Call, answer: &HttpAnswer) -> Vec<String> {
     let Some(own) = body["visitor"].as_str().and_then(|text| text.parse().ok()) else { return Vec::new() };
     let counted = super::people::counted(&body);
     let given = &call.given;
-    // A location that had met a newer one than it was given, or was given none, went by that one.
+    // A location that had read a newer snapshot earlier uses that one instead of the one it was given.
     let used = body["trace"]["person"]["snapshots"].as_object().into_iter().flatten();
     let is_given = |visitor: &str| given.iter().any(|s| s.visitor.to_string() == visitor && is_used(&body, s));
     if used.into_iter().any(|(visitor, _)| !is_given(visitor)) || given.iter().any(|s| !is_used(&body, s)) {
         return Vec::new();
     }
-    // Of one older than the browser has seen only the visitor's own facts are believed.
+    // If the snapshot is older than the browser has seen, the edge uses only the visitor's own facts from it.
     let highest = super::people::highest(call).unwrap_or_default();
     if given.iter().any(|s| s.visitor == own && s.version < highest) {
         return Vec::new();
@@ -38,17 +38,17 @@ pub fn emitted(call: &Call, answer: &HttpAnswer) -> Vec<String> {
     let memberships: Vec<&Membership> =
         given.iter().filter(|s| counted.contains(&s.visitor)).map(|s| &s.membership).collect();
     let cut = counted.iter().filter(|v| **v != own && says(&memberships, own, **v) == Some(false));
-    cut.map(|v| format!("{own} counts {v}, who is cut from it")).collect()
+    cut.map(|v| format!("{own} counts {v}, which is cut from it")).collect()
 }
 
-/// Whether an answer used a snapshot as it was given. Where the location had met a newer one it used that, or less: what it
-/// was given then says nothing for sure.
+/// Whether an answer used a snapshot as it was given. If the location had read a newer one, it used that one or less,
+/// and the given snapshot proves nothing.
 pub fn is_used(answer: &Value, given: &Snapshot) -> bool {
     let used = &answer["trace"]["person"]["snapshots"][given.visitor.to_string()];
     *used == format!("{}.{}", given.version.restore, given.version.counter)
 }
 
-/// What the highest epoch says of two visitors that admits one of them and names the other.
+/// Whether two visitors count together, by the highest epoch that admits one of them and names the other.
 fn says(memberships: &[&Membership], a: VisitorId, b: VisitorId) -> Option<bool> {
     let mut newest: Option<(Epoch, bool)> = None;
     for m in memberships {
@@ -67,18 +67,18 @@ fn says(memberships: &[&Membership], a: VisitorId, b: VisitorId) -> Option<bool>
     newest.map(|(_, together)| together)
 }
 
-/// Asks `/v1/me` for every browser that is somebody, by the cookie of its identity and the proof of its member.
+/// Requests `/v1/me` for every browser with an identity cookie, with that cookie and the proof of its member.
 pub fn converged(world: &mut World) -> Vec<String> {
     let mut seen = Vec::new();
-    for place in 0..setup::TENANTS.len() {
-        let tenant = setup::tenant(place);
+    for index in 0..setup::TENANTS.len() {
+        let tenant = setup::tenant(index);
         let people = world.model.sure_people(&tenant, &world.model.same_ids(&tenant));
         let of: BTreeMap<VisitorId, &Person> =
             people.iter().flat_map(|p| p.members.iter().map(move |v| (*v, p))).collect();
         let cookies: BTreeSet<String> =
-            world.browsers.iter().filter(|b| b.tenant == place).filter_map(|b| b.jar.identity.clone()).collect();
+            world.browsers.iter().filter(|b| b.tenant == index).filter_map(|b| b.jar.identity.clone()).collect();
         for cookie in cookies {
-            seen.extend(ask(world, place, &cookie, &of));
+            seen.extend(ask(world, index, &cookie, &of));
         }
     }
     seen
@@ -92,10 +92,10 @@ fn ask(world: &mut World, tenant: usize, cookie: &str, of: &BTreeMap<VisitorId, 
         return None;
     }
     let unique = person.unique?;
-    // A kiosk's thousands are not tried.
+    // Only the first 20 members are tried; a kiosk has thousands.
     let member = (0..world.plan.members.min(20)).find(|m| super::people::hashes(tenant, *m).contains(&unique.hash))?;
     let body = me(world, tenant, cookie, member)?;
-    // Whom no proof at this browser ever named, under a key that is still read, sees itself alone.
+    // A visitor that no proof at this browser has named, under a key that is still read, sees only its own data.
     let is_proven = !world.plan.rotation && tag.is_some_and(|tag| super::people::hashes(tenant, member).contains(&tag));
     if (body["view"].is_null() && !is_proven) || person.members.len() > 40 {
         return None;
@@ -106,10 +106,10 @@ fn ask(world: &mut World, tenant: usize, cookie: &str, of: &BTreeMap<VisitorId, 
     let expected = (sum(|s| s.pages.cast_signed()), sum(|s| s.purchases.cast_signed()), sum(|s| s.revenue));
     let number = |name: &str| body["view"][name].as_i64().unwrap_or(-1);
     let found = (number("pages"), number("purchases"), number("revenue_micros"));
-    (found != expected).then(|| format!("{visitor} is told {found:?} of its person; the model says {expected:?}"))
+    (found != expected).then(|| format!("{visitor} gets {found:?} for its person; the model says {expected:?}"))
 }
 
-/// One call of `/v1/me` at the first location, with the KV as it is at the centre.
+/// One call of `/v1/me` at the first location, with the values of the central store.
 fn me(world: &mut World, tenant: usize, cookie: &str, member: u64) -> Option<Value> {
     let host = setup::TENANTS.get(tenant)?;
     let proof = browser::proof_of(member, tenant, world.now);

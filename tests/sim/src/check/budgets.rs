@@ -1,4 +1,4 @@
-//! What a campaign has spent is what was counted of it, each impression once, also those that nobody saw.
+//! The amount that a campaign has spent matches the counted impressions, each once, anonymous impressions included.
 
 use std::collections::BTreeMap;
 
@@ -10,22 +10,22 @@ use causeway_shared::facts::fact::FactKind;
 use crate::setup::PAID;
 use crate::world::World;
 
-/// Compares what was spent with the model, once that holds what the store holds.
+/// Compares spend with the model, after the model holds what the store holds.
 pub fn converged(world: &mut World) -> Vec<String> {
     let World { origin, model, plan, .. } = world;
     let Some((conn, rules)) = origin.store() else { return vec!["the origin is down".to_owned()] };
     let (campaign, price) = PAID;
     let mut counted: BTreeMap<&TenantId, u64> = BTreeMap::new();
-    for (tenant, told) in model.facts() {
-        let counts = matches!(told.fact.what, FactKind::Action { verb: ActionType::IMPRESSION, entity, .. } if entity.campaign == campaign);
-        let erased = model.erased.contains(&(tenant.clone(), told.fact.visitor));
+    for (tenant, record) in model.facts() {
+        let counts = matches!(record.fact.what, FactKind::Action { verb: ActionType::IMPRESSION, entity, .. } if entity.campaign == campaign);
+        let erased = model.erased.contains(&(tenant.clone(), record.fact.visitor));
         *counted.entry(tenant).or_default() += u64::from(counts && !erased);
     }
     let mut found = Vec::new();
     for (tenant, counted) in counted {
         let Some(known) = rules.tenants.by_name(tenant.as_str()) else { continue };
         let spent = spend::load_spend(conn, known.no, campaign, 0).unwrap_or_default().ever / price;
-        // What was paid for stays so, of whom is erased and of what a restore lost.
+        // Spend is not taken back when a visitor is erased, or when a restore loses the impression.
         let fits = if plan.erasures || plan.restore { spent >= counted } else { spent == counted };
         if !fits {
             found.push(format!("{tenant}'s campaign has paid for {spent} impressions; the model has {counted}"));

@@ -1,7 +1,8 @@
-//! Caps: an ad is not placed where what its decision had to know says that the limit is reached. It had to know what the
-//! snapshots that it was given hold of the visitors it counted, and what the browser's own answers placed within the serve
-//! window, as far as the cookies that came know of them. What it could not know is the overshoot, which is measured
-//! (`--caps`). Strict caps are exact among the browsers whose object has learned of one another.
+//! Caps: an ad is not placed if the data that its decision had to know says that the limit is reached. The decision had
+//! to know two things: the snapshots that it was given, for the visitors that it counted; and the ads that the
+//! browser's own answers placed within the serve window, as far as the request's cookies name them. Impressions that it
+//! could not know are the overshoot, which `--caps` measures. Strict caps are exact among the browsers that their
+//! object has learned of.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,12 +19,12 @@ use crate::model::MEMBER;
 use crate::setup::{self, LIMITS};
 use crate::sync::facts_of_answer;
 
-/// A reservation counts for ten minutes, by whole ones: of the last nobody is asked.
+/// A reservation counts for ten minutes, rounded to whole minutes; the checker leaves out the last minute.
 const KNOWN_MS: Millis = 9 * 60_000;
-/// Reservations that a ledger surely has room for.
+/// Number of reservations that certainly fit into a ledger.
 const ROOM: usize = 12;
 
-/// One ad placed.
+/// One placed ad.
 #[derive(Debug, Clone)]
 struct Placed {
     call: u64,
@@ -33,48 +34,49 @@ struct Placed {
     at: Millis,
 }
 
-/// What was placed, and what was seen.
+/// Placed ads and counted impressions.
 #[derive(Debug, Default)]
 pub struct Caps {
     calls: u64,
     placed: Vec<Placed>,
-    /// Impressions counted, by ad.
+    /// Counted impressions by ad.
     seen: BTreeMap<u32, BTreeMap<InsertionHash, VisitorId>>,
-    /// Of whom each object of strict caps has learned: those who asked it, itself among them.
+    /// By the first visitor of the person, which names the object of strict caps: the visitors that the object has
+    /// learned of.
     learned: BTreeMap<String, BTreeSet<String>>,
-    /// Whether members' visitors stay together: else who left a person counts apart again.
+    /// Whether a member's visitors stay together; otherwise a visitor that left a person counts separately again.
     pub only_grows: bool,
-    /// Visitors that are of a person by an id that is not unique, which a login takes out of it again.
+    /// Visitors that belong to a person by an id of a kind that is not unique; a login may move them to another person.
     loose: BTreeSet<VisitorId>,
 }
 
 impl Caps {
-    /// A number for a call.
+    /// Numbers a call.
     pub fn next_call(&mut self) -> u64 {
         self.calls += 1;
         self.calls
     }
 
-    /// What a call placed.
+    /// Indexes of the ads that a call placed.
     #[must_use]
     pub fn placed_on(&self, call: u64) -> Vec<usize> {
-        let of = self.placed.iter().enumerate().rev().take(400).filter(|(_, placed)| placed.call == call);
-        of.map(|(place, _)| place).collect()
+        let ads = self.placed.iter().enumerate().rev().take(400).filter(|(_, placed)| placed.call == call);
+        ads.map(|(index, _)| index).collect()
     }
 
-    /// Impressions of an ad, of all people.
+    /// Impressions of an ad by all people.
     #[must_use]
     pub fn impressions(&self, ad: u32) -> usize {
         self.seen.get(&ad).map_or(0, BTreeMap::len)
     }
 
-    /// Impressions of an ad that one of these visitors had.
+    /// Impressions of an ad by these visitors.
     #[must_use]
     pub fn seen_by(&self, ad: u32, of: &BTreeSet<VisitorId>) -> usize {
         self.seen.get(&ad).map_or(0, |seen| seen.values().filter(|visitor| of.contains(visitor)).count())
     }
 
-    /// Looks at an answer, and remembers it.
+    /// Checks an answer and records its placed ads and impressions.
     pub fn emitted(&mut self, call: &Call, answer: &HttpAnswer) -> Vec<String> {
         for fact in facts_of_answer(answer) {
             if let FactKind::Action { insertion, verb: ActionType::IMPRESSION, entity, .. } = fact.what {
@@ -102,8 +104,10 @@ impl Caps {
             let Some(insertion) = setup::insertion(call.tenant, token) else { continue };
             let known = self.known(call, ad, visitor, &body, &earlier);
             if known.len() >= limit {
-                found
-                    .push(format!("{name} is placed for {visitor}, who is known to have had it {} times", known.len()));
+                found.push(format!(
+                    "{name} is placed for {visitor}, which is known to have had it {} times",
+                    known.len()
+                ));
             }
             let placed = Placed { call: call.asked_as, visitor, ad, insertion, at: call.received };
             earlier.push(placed);
@@ -115,7 +119,7 @@ impl Caps {
         found
     }
 
-    /// The impressions, and the placings in flight, that a decision had to know.
+    /// The impressions and reserved placements that a decision had to know.
     fn known(
         &self,
         call: &Call,
@@ -135,7 +139,7 @@ impl Caps {
             else {
                 continue;
             };
-            // What a sibling's snapshot says of the visitor may be newer: after a restore it is less.
+            // A sibling's snapshot may hold a newer profile of this visitor, which has fewer actions after a restore.
             let newest =
                 snapshots.iter().filter_map(|s| s.profiles.get(&snapshot.visitor)).map(SubProfile::version).max();
             if newest == Some(own.version()) {
@@ -148,7 +152,7 @@ impl Caps {
         known
     }
 
-    /// A strict ad was granted: the object that did knew of everything that those who asked it had counted.
+    /// Checks a granted strict ad: the object knew every impression that the visitors which called it had counted.
     fn strict(&mut self, visitor: VisitorId, ad: u32, limit: usize, counted: &BTreeSet<VisitorId>) -> Option<String> {
         let root = counted.first()?;
         let learned = self.learned.entry(root.to_string()).or_default();
@@ -161,7 +165,7 @@ impl Caps {
     }
 }
 
-/// Nobody alone ever has more impressions of a strict ad than its limit.
+/// No visitor alone has more impressions of a strict ad than its limit.
 #[must_use]
 pub fn converged(world: &mut crate::world::World) -> Vec<String> {
     let [_, (name, ad, limit)] = LIMITS;

@@ -1,5 +1,5 @@
-//! After a receipt says done, nothing of an erased visitor is served, stored or in the KV: its key holds a tombstone, no
-//! snapshot and no lookup names it but as gone. Nor does a backup bring it back.
+//! After a receipt says done, no data of the erased visitor is served, stored or in the KV: its key holds a tombstone,
+//! and no snapshot or lookup names it except as a cut. A restored backup does not bring it back.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,7 @@ use crate::model::Owner;
 use crate::setup;
 use crate::world::World;
 
-/// Erased visitors of a tenant; of `done` those alone whose receipt says so.
+/// Erased visitors of a tenant; with `done`, only those whose receipt says done.
 fn erased(conn: &Connection, tenant: TenantNo, done: bool) -> Vec<VisitorId> {
     const ALL: &str = "SELECT e.visitor FROM erased e JOIN erasures r ON r.tenant = e.tenant AND r.receipt = e.receipt
         WHERE e.tenant = ?1 AND (NOT ?2 OR (r.log IS NOT NULL AND NOT EXISTS (SELECT 1 FROM erasure_keys k
@@ -27,7 +27,7 @@ fn erased(conn: &Connection, tenant: TenantNo, done: bool) -> Vec<VisitorId> {
     rows.unwrap_or_default()
 }
 
-/// All erased visitors, as the store says.
+/// All erased visitors according to the store.
 pub fn owners(world: &mut World) -> BTreeSet<Owner> {
     let Some((conn, rules)) = world.origin.store() else { return BTreeSet::new() };
     let mut all = BTreeSet::new();
@@ -39,7 +39,7 @@ pub fn owners(world: &mut World) -> BTreeSet<Owner> {
     all
 }
 
-/// Until when ids are erased, as the store says.
+/// For each erased id, the time up to which its evidence is erased, according to the store.
 pub fn ended(world: &mut World) -> BTreeMap<(TenantId, AlternateId), Millis> {
     const ALL: &str = "SELECT kind, hash, at FROM erased_ids WHERE tenant = ?1";
     let Some((conn, rules)) = world.origin.store() else { return BTreeMap::new() };
@@ -57,7 +57,7 @@ pub fn ended(world: &mut World) -> BTreeMap<(TenantId, AlternateId), Millis> {
     all
 }
 
-/// What is there of those whose receipts say done.
+/// Data that remains of visitors whose receipts say done.
 pub fn done(world: &mut World) -> Vec<String> {
     let mut seen = Vec::new();
     for tenant in (0..setup::TENANTS.len()).map(setup::tenant) {
@@ -74,7 +74,7 @@ pub fn done(world: &mut World) -> Vec<String> {
     seen
 }
 
-/// Rows of a visitor that hold more than its tombstone.
+/// Rows that hold more of a visitor than its tombstone.
 fn stored(conn: &Connection, tenant: TenantNo, visitor: VisitorId) -> Option<String> {
     const LEFT: &str = "SELECT (SELECT count(*) FROM evidence WHERE tenant = ?1 AND visitor = ?2)
         + (SELECT count(*) FROM fact_ids f JOIN visitors v ON v.row = f.visitor WHERE v.tenant = ?1 AND v.visitor = ?2)
@@ -90,11 +90,11 @@ fn stored(conn: &Connection, tenant: TenantNo, visitor: VisitorId) -> Option<Str
     match left {
         Ok(0) => None,
         Ok(left) => Some(format!("the store has {left} rows of {visitor}, whose erasure is done")),
-        Err(error) => Some(format!("the store cannot be asked for {visitor}: {error}")),
+        Err(error) => Some(format!("the rows of {visitor} cannot be read: {error}")),
     }
 }
 
-/// KV values that name one of them but as gone.
+/// KV values that name an erased visitor other than as a cut, and missing tombstones.
 fn published(world: &World, tenant: &TenantId, gone: &BTreeSet<VisitorId>) -> Vec<String> {
     let mut seen = Vec::new();
     for (key, value) in world.kv.values() {
@@ -122,27 +122,27 @@ fn published(world: &World, tenant: &TenantId, gone: &BTreeSet<VisitorId>) -> Ve
     seen
 }
 
-/// Everybody is erased whom an erasure names, and all erasures are done.
+/// Every visitor that an erasure names is erased, and all erasures are done.
 pub fn converged(world: &mut World) -> Vec<String> {
     let gone = owners(world);
     let mut seen = done(world);
-    for (tenant, told) in world.model.facts() {
-        let named = matches!(told.fact.what, FactKind::Erasure { .. }) && told.fact.visitor != VisitorId::NOBODY;
-        if named && told.at_origin && !gone.contains(&(tenant.clone(), told.fact.visitor)) {
-            seen.push(format!("{} of {tenant:?} asked to be erased and is not", told.fact.visitor));
+    for (tenant, record) in world.model.facts() {
+        let named = matches!(record.fact.what, FactKind::Erasure { .. }) && record.fact.visitor != VisitorId::NOBODY;
+        if named && record.at_origin && !gone.contains(&(tenant.clone(), record.fact.visitor)) {
+            seen.push(format!("{} of {tenant:?} has an erasure fact and is not erased", record.fact.visitor));
         }
     }
     let late = world.model.named_by_erasures().into_iter().filter(|owner| !gone.contains(owner));
-    seen.extend(late.map(|owner| format!("{owner:?} was seen with an id before it was erased, and is not erased")));
+    seen.extend(late.map(|owner| format!("{owner:?} was seen with an id before the id was erased, and is not erased")));
     let Some((conn, _)) = world.origin.store() else { return seen };
     let open = "SELECT count(*) FROM erasure_keys WHERE written IS NULL";
     let open: i64 = conn.query_row(open, [], |row| row.get(0)).unwrap_or(-1);
     if open != 0 {
-        seen.push(format!("{open} keys of erasures were never written over"));
+        seen.push(format!("{open} keys of erasures were never overwritten"));
     }
     let swept: i64 = conn.query_row("SELECT count(*) FROM erasure_sweeps", [], |row| row.get(0)).unwrap_or(-1);
     if swept != 0 {
-        seen.push(format!("{swept} people of erasures were never gone through"));
+        seen.push(format!("{swept} sweeps of erasures never ended"));
     }
     seen
 }

@@ -1,5 +1,5 @@
-//! Experiments: a browser keeps the arm that it saw first, and tells of it once; and once the world has converged, the
-//! sums by arm are those of the model's people, each counted once, with what they bought after they were exposed.
+//! Experiments: a browser stays in the arm that it saw first and reports its exposure once. After the world has
+//! converged, the sums of each arm match the model: each person counts once, with the purchases after its exposure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,7 @@ use crate::setup::{self, ARMS, EXPERIMENT};
 use crate::sync::facts_of_answer;
 use crate::world::World;
 
-/// Looks at an answer: what the request's own ledger and snapshot say of the experiment holds.
+/// Checks that an answer keeps to the arm that the request's own ledger and snapshot name.
 #[must_use]
 pub fn emitted(call: &Call, answer: &HttpAnswer) -> Vec<String> {
     if call.asked.kind != Kind::Decide {
@@ -27,16 +27,16 @@ pub fn emitted(call: &Call, answer: &HttpAnswer) -> Vec<String> {
     let Some(visitor) = body["visitor"].as_str().and_then(|text| text.parse::<VisitorId>().ok()) else {
         return Vec::new();
     };
-    // A newer snapshot that was met before stands in for an older one: after a restore that may know less.
+    // The edge may use a newer snapshot that it read earlier; after a restore, that one may know less.
     let instead = body["degraded"].as_array().into_iter().flatten().any(|note| note == "snapshot_older");
     let Some(known) = known(call, visitor).get(EXPERIMENT).filter(|_| !instead) else { return Vec::new() };
     let mut found = Vec::new();
     for fact in facts_of_answer(answer) {
         if fact.what == (FactKind::Exposure { experiment: EXPERIMENT, arm: known.arm }) && fact.visitor == visitor {
-            found.push(format!("{visitor} tells again that it saw the arm {}", known.arm));
+            found.push(format!("{visitor} reports its exposure to the arm {} again", known.arm));
         }
     }
-    // Its person may have seen another arm before, and so may a newer snapshot that was met before.
+    // The visitor's person, or a newer snapshot that the edge read earlier, may name another arm.
     let alone = super::people::counted(&body).len() == 1 && body["degraded"].is_null();
     for decision in body["decisions"].as_array().into_iter().flatten().filter(|_| alone) {
         let arm = decision["ad"]["experiment"]["arm"].as_str();
@@ -47,12 +47,12 @@ pub fn emitted(call: &Call, answer: &HttpAnswer) -> Vec<String> {
     found
 }
 
-/// What a request says of its visitor's own exposures.
+/// The exposures of the visitor itself that a request knows.
 fn known(call: &Call, visitor: VisitorId) -> Exposures {
     let ledger = super::people::ledger(call).filter(|ledger| ledger.visitor == visitor);
     let of_ledger = ledger.map(|ledger| ledger.exposed).unwrap_or_default();
     let own = call.given.iter().filter(|snapshot| snapshot.visitor == visitor).max_by_key(|snapshot| snapshot.version);
-    // A snapshot of a sibling that was made after a restore stands in for the visitor's own, and may know less.
+    // A sibling's snapshot from after a restore replaces the visitor's own, and may know less.
     let naming = call.given.iter().filter(|snapshot| snapshot.profiles.contains_key(&visitor));
     let last_restore = naming.map(|snapshot| snapshot.version.restore).max();
     let newest = own
@@ -61,10 +61,10 @@ fn known(call: &Call, visitor: VisitorId) -> Exposures {
     newest.map(|sub| sub.exposures()).unwrap_or_default().join(of_ledger)
 }
 
-/// People exposed; of them those who bought, what they bought, and its value.
+/// By arm: people exposed, people with a purchase, number of purchases, their value in micros.
 type Sums = BTreeMap<i64, [i64; 4]>;
 
-/// Compares the sums with the model.
+/// Compares the sums in the store with the model.
 pub fn converged(world: &mut World) -> Vec<String> {
     let World { origin, model, .. } = world;
     let Some((conn, rules)) = origin.store() else { return vec!["the origin is down".to_owned()] };
@@ -76,14 +76,14 @@ pub fn converged(world: &mut World) -> Vec<String> {
             let all = hours.values().fold(person_results::HourSums::default(), |sum, hour| sum.plus(1, *hour));
             [all.exposed, all.cohort_converted, all.cohort_conversions, all.cohort_revenue]
         };
-        // Of an event that was sent again it is not known whether it came before the exposure.
+        // For an event that was sent again, the order of purchase and exposure is not known.
         if !model.knows_purchases(&tenant) {
             continue;
         }
         let stored: Sums = read.iter().map(|(arm, hours)| (*arm, sum(hours))).collect();
         let expected = expected(model, &tenant);
         if stored != expected {
-            found.push(format!("the store has of {tenant}'s arms {stored:?}; the model {expected:?}"));
+            found.push(format!("the store has {stored:?} for the arms of {tenant}; the model has {expected:?}"));
         }
     }
     found
@@ -103,7 +103,7 @@ fn expected(model: &Model, tenant: &TenantId) -> Sums {
             sums.entry(mixed_arm(arm)).or_default()[0] += 1;
             continue;
         }
-        // Only what happened after the exposure is a conversion.
+        // Only a purchase after the exposure is a conversion.
         let bought = facts.iter().filter(|fact| fact.at.min(fact.received) >= at).filter_map(|fact| match &fact.what {
             FactKind::Track { name, value, .. } if name == PURCHASE => Some(value.unwrap_or(0)),
             _ => None,

@@ -1,5 +1,5 @@
-//! No acknowledged fact is missing, and none is counted twice: not in the store, and not in any snapshot, once the world
-//! has converged. The measure is the model, which holds every fact in a list.
+//! No acknowledged fact is missing and none is counted twice, in the store and in every snapshot, after the world has
+//! converged. The reference is the model, which holds every fact in a list.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use crate::model::{Owner, Sums};
 use crate::setup;
 use crate::world::World;
 
-/// Whether the store says that it has counted a fact.
+/// Whether the store records that it has counted a fact.
 fn holds(conn: &Connection, tenant: store::TenantNo, fact: &Fact) -> bool {
     const IDS: &str =
         "SELECT f.ids FROM fact_ids f JOIN visitors v ON v.row = f.visitor WHERE v.tenant = ?1 AND v.visitor = ?2";
@@ -42,7 +42,7 @@ fn holds(conn: &Connection, tenant: store::TenantNo, fact: &Fact) -> bool {
     rows.flatten().any(|ids| ids.0.chunks(8).any(|id| id == wanted)) || over()
 }
 
-/// Compares store and KV with the model.
+/// Compares the store and the KV with the model.
 pub fn converged(world: &mut World) -> Vec<String> {
     world.model.erased = super::erasure::owners(world);
     world.model.ended = super::erasure::ended(world);
@@ -77,22 +77,22 @@ pub fn converged(world: &mut World) -> Vec<String> {
 fn compare(place: &str, owner: &Owner, expected: &Sums, profile: &Profile) -> Option<String> {
     let segments: BTreeMap<u32, &SegmentState> =
         profile.segments().writes().map(|(id, _, state)| (id.0, state)).collect();
-    let said = |(id, last): (&u32, &Option<SegmentState>)| {
+    let same_segment = |(id, last): (&u32, &Option<SegmentState>)| {
         segments.get(id).is_some_and(|state| last.as_ref().is_none_or(|last| last == *state))
     };
     let actions = profile.actions().len();
     let fits = totals(expected) == profile.totals() && expected.actions.len() == actions;
-    let fits = fits && expected.segments.len() == segments.len() && expected.segments.iter().all(said);
+    let fits = fits && expected.segments.len() == segments.len() && expected.segments.iter().all(same_segment);
     let events = profile.events();
-    let held = |(name, (count, last)): (&String, &(u64, [u64; 2]))| {
+    let same_event = |(name, (count, last)): (&String, &(u64, [u64; 2]))| {
         let [least, most] = last.map(Minute::at);
         events.total_events(name).exact() == Some(*count)
             && events.last(name).is_some_and(|last| (least..=most).contains(&last))
     };
-    let fits = fits && events.iter().count() == expected.events.len() && expected.events.iter().all(held);
+    let fits = fits && events.iter().count() == expected.events.len() && expected.events.iter().all(same_event);
     (!fits).then(|| {
         format!(
-            "{place} has of {owner:?} {:?}, {actions} actions, segments {segments:?}, {events:?}; the model {expected:?}",
+            "{place} has {:?} for {owner:?}, {actions} actions, segments {segments:?}, {events:?}; the model has {expected:?}",
             profile.totals()
         )
     })
@@ -103,7 +103,7 @@ fn totals(sums: &Sums) -> ProfileTotals {
     ProfileTotals { pages: *pages, sessions: *sessions, purchases: *purchases, revenue: *revenue }
 }
 
-/// What a snapshot says of each visitor is what the model says.
+/// Compares the sums of each visitor in a snapshot with the model.
 fn snapshot(key: &str, value: &str, expected: &BTreeMap<Owner, Sums>) -> Vec<String> {
     let Some((tenant, visitor)) = subject(key) else { return Vec::new() };
     let snapshot = match form::decode_stored(key, visitor, value.as_bytes()) {
@@ -114,15 +114,15 @@ fn snapshot(key: &str, value: &str, expected: &BTreeMap<Owner, Sums>) -> Vec<Str
     let of = |(visitor, sub): (&VisitorId, &causeway_shared::profiles::profile::SubProfile)| {
         let owner = (tenant.clone(), *visitor);
         let Some(sums) = expected.get(&owner) else {
-            return Some(format!("{key} holds {visitor}, of whom there is no fact"));
+            return Some(format!("{key} holds {visitor}, which has no fact"));
         };
         let fits = sub.totals() == totals(sums) && sub.actions().map_or(0, |a| a.iter().count()) == sums.actions.len();
-        (!fits).then(|| format!("{key} has of {visitor} {:?}; the model {sums:?}", sub.totals()))
+        (!fits).then(|| format!("{key} has {:?} for {visitor}; the model has {sums:?}", sub.totals()))
     };
     snapshot.profiles.iter().filter_map(of).collect()
 }
 
-/// The tenant and the visitor of a snapshot's key.
+/// The tenant and the visitor that a snapshot's key names.
 #[must_use]
 pub fn subject(key: &str) -> Option<(TenantId, VisitorId)> {
     let (name, visitor) = key.strip_prefix("v:")?.split_once(':')?;

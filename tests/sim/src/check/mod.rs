@@ -1,5 +1,5 @@
-//! What must never happen, each kind in a file of its own. Some are looked at with every event, some when the origin has
-//! folded, all of them when the world has converged.
+//! Invariants of a world, one kind in each file. Some are checked with every event, some after a fold of the origin,
+//! and all of them after the world has converged.
 
 pub mod answers;
 pub mod budgets;
@@ -25,36 +25,36 @@ use causeway_shared::wire::sync::KvWrite;
 use crate::edge::Call;
 use crate::world::World;
 
-/// Something that must never happen.
+/// A broken invariant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// Which checker saw it: the name of its file.
+    /// The checker that found it: the name of its file.
     pub checker: &'static str,
-    /// What it saw.
+    /// Description of the difference.
     pub what: String,
 }
 
-/// All checkers.
+/// The checkers that run during a world, with their state.
 #[derive(Debug, Default)]
 pub struct Check {
     failure: Option<Failure>,
-    /// Ads placed and seen.
+    /// Placed ads and impressions.
     pub caps: caps::Caps,
-    /// Units of the limited offer.
+    /// Offer codes of the limited offer.
     pub units: units::Units,
-    /// KV keys and their versions.
+    /// Issued and served versions of KV keys.
     pub versions: versions::Versions,
-    /// Stores looked at so far.
+    /// Number of store checks that were due so far.
     looked: u64,
 }
 
 impl Check {
-    /// Keeps the first failure.
+    /// Records a failure; only the first one is retained.
     pub fn fail(&mut self, checker: &'static str, what: String) {
         self.failure.get_or_insert(Failure { checker, what });
     }
 
-    /// The failure, if there was one.
+    /// Returns and clears the failure.
     pub fn take_failure(&mut self) -> Option<Failure> {
         self.failure.take()
     }
@@ -65,13 +65,13 @@ impl Check {
         }
     }
 
-    /// A call asks for these keys.
+    /// Checks the keys that a call reads.
     pub fn reads(&mut self, call: &Call, keys: &[String]) {
         self.all("consent", consent::reads(call, keys));
         self.all("pages", pages::reads(call, keys));
     }
 
-    /// The engine has made an answer.
+    /// Checks an answer of the engine.
     pub fn emitted(&mut self, call: &Call, answer: &HttpAnswer) {
         self.all("consent", consent::emitted(call, answer));
         self.all("people", people::emitted(call, answer));
@@ -90,41 +90,42 @@ impl Check {
         self.all("units", twice);
     }
 
-    /// The origin refused a fact for good.
+    /// The origin refused an acknowledged fact permanently, which is a failure.
     pub fn refused(&mut self, tenant: &TenantId, fact: &Fact, codes: &[&str]) {
         self.fail("facts", format!("an acknowledged fact of {tenant:?} was refused as {codes:?}: {fact:?}"));
     }
 
-    /// An answer reached its browser, or got lost on the last bit of the way.
+    /// Checks an answer at its browser, whether or not the browser receives it.
     pub fn answered(&mut self, call: &Call, status: u16, body: &[u8]) {
         self.all("pages", pages::answered(call, status, body));
     }
 
-    /// The origin handed out a write.
+    /// Checks a write that the origin handed out.
     pub fn issued(&mut self, write: &KvWrite) {
         let older = self.versions.issued(write);
         self.all("versions", older);
     }
 
-    /// The origin took what a sync says is written, and handed out more; `now` is its own clock.
+    /// Checks leases after a sync: `applied` were acknowledged and `publish` are handed out; `now` is the origin's
+    /// clock.
     pub fn handed_out(&mut self, now: Millis, applied: &[u64], publish: &[KvWrite]) {
         let twice = self.versions.handed_out(now, applied, publish);
         self.all("versions", twice);
     }
 
-    /// The origin may have lost what it handed out.
+    /// Forgets all leases: the origin may have lost its record of them.
     pub fn nothing_leased(&mut self) {
         self.versions.nothing_leased();
     }
 
-    /// A location has forgotten what it served.
+    /// Forgets the versions that a location served: its isolate was replaced.
     pub fn fresh_isolate(&mut self, location: usize) {
         self.versions.forget(location);
     }
 }
 
 impl World {
-    /// Looks at the store after a fold, now and then.
+    /// Checks the store after every 16th fold.
     pub fn check_store(&mut self) {
         self.check.looked += 1;
         if self.check.looked.is_multiple_of(16) {
@@ -135,10 +136,10 @@ impl World {
         }
     }
 
-    /// Looks at everything, once nothing moves any more.
+    /// Checks everything after the world has come to rest.
     ///
     /// # Errors
-    /// The first thing that should be otherwise.
+    /// The first difference.
     pub fn check_converged(&mut self) -> Result<(), Failure> {
         for (checker, look) in [
             ("erasure", erasure::converged as fn(&mut Self) -> Vec<String>),
@@ -161,10 +162,10 @@ impl World {
         Ok(())
     }
 
-    /// Looks at what the last verification came to.
+    /// Checks the report of the last verification.
     ///
     /// # Errors
-    /// A key that is not as it should be, or an erasure that is not proven.
+    /// A key that differs, or an erasure that is not proven.
     pub fn check_verified(&mut self) -> Result<(), Failure> {
         let seen = verified::converged(self);
         seen.map_or(Ok(()), |what| Err(Failure { checker: "verified", what }))

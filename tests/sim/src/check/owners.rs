@@ -1,5 +1,5 @@
-//! An event counts for the visitor that it happened to, whenever the tag sends it: the one that its token names, whoever is
-//! at the browser by then.
+//! An event counts for the visitor that its token names, at whatever time the tag sends it and whichever visitor the
+//! browser has by then.
 
 use causeway_edge::HttpAnswer;
 use causeway_shared::facts::fact::FactKind;
@@ -7,7 +7,8 @@ use causeway_shared::facts::fact::FactKind;
 use crate::edge::Call;
 use crate::sync::facts_of_answer;
 
-/// The facts of a call whose events one token names are that visitor's. A withdrawal is the cookie's, and counts nothing.
+/// If one token names the visitor of all events in a call, all facts of the call belong to that visitor. A withdrawal
+/// is excepted: it concerns the cookie's visitor and counts nothing.
 pub fn emitted(call: &Call, answer: &HttpAnswer) -> Vec<String> {
     let Some((owner, _)) = &call.asked.owner else { return Vec::new() };
     let facts = facts_of_answer(answer);

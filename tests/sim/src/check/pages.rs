@@ -1,4 +1,4 @@
-//! The publisher's page never breaks: every call has an answer, after two KV reads at most, and no answer is an error.
+//! The publisher's page never breaks: every call is answered after at most two KV reads, and no answer is an error.
 
 use causeway_edge::HttpAnswer;
 use serde_json::Value;
@@ -8,7 +8,7 @@ use crate::edge::Call;
 use crate::setup;
 use crate::world::World;
 
-/// A third read, or too many keys.
+/// Reports a third read, and a read of too many keys.
 pub fn reads(call: &Call, keys: &[String]) -> Vec<String> {
     let mut seen = Vec::new();
     if call.reads >= 2 {
@@ -20,12 +20,12 @@ pub fn reads(call: &Call, keys: &[String]) -> Vec<String> {
     seen
 }
 
-/// An answer that no page should get.
+/// Reports an answer with a status that no page should get.
 pub fn emitted(call: &Call, answer: &HttpAnswer) -> Vec<String> {
     let status = answer.status;
     let fits = match call.asked.kind {
         Kind::Decide | Kind::Me => status == 200,
-        // Of a token that was signed with a key that has gone since, nobody knows whose it is.
+        // A token signed with a retired key names no known visitor.
         Kind::Events if call.asked.owner.as_ref().is_some_and(|(_, token)| !setup::reads(call.stage, token)) => {
             matches!(status, 202 | 400)
         }
@@ -36,7 +36,7 @@ pub fn emitted(call: &Call, answer: &HttpAnswer) -> Vec<String> {
     if fits { Vec::new() } else { vec![format!("{:?} is answered with {status}", call.asked.kind)] }
 }
 
-/// An answer that says it read more than it may.
+/// Reports an answer whose status or number of reads is wrong.
 pub fn answered(call: &Call, status: u16, body: &[u8]) -> Vec<String> {
     if call.asked.kind != Kind::Decide {
         return Vec::new();
@@ -49,7 +49,7 @@ pub fn answered(call: &Call, status: u16, body: &[u8]) -> Vec<String> {
     if fits { Vec::new() } else { vec![format!("after {} reads: {status} {answer}", call.reads)] }
 }
 
-/// Nobody waits for anything any more.
+/// No message waits in the queue, and no record waits to be folded.
 pub fn converged(world: &mut World) -> Vec<String> {
     let depth = world.queue.depth();
     if depth == 0 && !world.origin.is_behind() {

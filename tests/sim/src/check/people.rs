@@ -1,5 +1,5 @@
-//! Two members are never one person: not in the store, not in an answer. And once the world has converged, people are
-//! those of the model, in the store, in the KV and in what an edge answers.
+//! Two members are never one person, in the store and in every answer. After the world has converged, people are those
+//! of the model: in the store, in the KV and in the edge's answers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,7 +22,7 @@ use crate::setup;
 use crate::sync::facts_of_answer;
 use crate::world::World;
 
-/// The hashes that a member's id has, under every key there ever is.
+/// The hashes of a member's id under every key of the rotation.
 #[must_use]
 pub fn hashes(tenant: usize, member: u64) -> BTreeSet<AltHash> {
     let name = setup::TENANTS.get(tenant).copied().unwrap_or_default();
@@ -34,8 +34,8 @@ pub fn hashes(tenant: usize, member: u64) -> BTreeSet<AltHash> {
     [0, 2].into_iter().flat_map(of_stage).collect()
 }
 
-/// A proven member's facts never go to a visitor that the cookie, or its own snapshot as this call read it, says is
-/// another member's.
+/// Facts of a call with a member's proof never go to a visitor that the cookie, or the snapshot that this call read,
+/// assigns to another member.
 pub fn emitted(call: &Call, answer: &HttpAnswer) -> Vec<String> {
     let Some(member) = call.asked.member else { return Vec::new() };
     let facts = facts_of_answer(answer);
@@ -47,55 +47,54 @@ pub fn emitted(call: &Call, answer: &HttpAnswer) -> Vec<String> {
     held.extend(tagged.and_then(|(visitor, tag)| Some((visitor, vec![tag?]))));
     for (visitor, unique) in held.iter().filter(|(_, unique)| !unique.is_empty()) {
         let another = !unique.iter().any(|hash| own.contains(hash));
-        // Under a key that is gone nobody can tell whose the visitor is: it is erased as by anybody who holds its cookie.
+        // Without the hash's key, the member cannot be compared; anyone who holds the cookie may erase the visitor.
         let unknown = unique.iter().all(|hash| !setup::knows(call.stage, hash));
-        // What an object gave a visitor is that one's, whoever hears of it.
+        // An offer code stays with the visitor to which an object gave it, whichever request reports it.
         let owed = |what: &FactKind| match what {
             FactKind::Withdrawal | FactKind::Unit { .. } => true,
             FactKind::Erasure { scope, .. } => unknown && *scope == ErasureScope::Visitor,
             _ => false,
         };
-        let told = facts.iter().find(|fact| fact.visitor == *visitor && !owed(&fact.what));
-        if let Some(fact) = told.filter(|_| another) {
-            seen.push(format!("member {member}'s call tells {fact:?} of another member's visitor"));
+        let foreign = facts.iter().find(|fact| fact.visitor == *visitor && !owed(&fact.what));
+        if let Some(fact) = foreign.filter(|_| another) {
+            seen.push(format!("the call of member {member} sends {fact:?} for another member's visitor"));
         }
     }
     seen
 }
 
-/// A proven member's answer is for nobody, and counts nobody, of whom what the call was given says that it is another
-/// member's.
+/// An answer to a member's proof names and counts no visitor that the call's snapshots assign to another member.
 pub fn shown(call: &Call, answer: &HttpAnswer) -> Vec<String> {
     let Some(member) = call.asked.member.filter(|_| matches!(call.asked.kind, Kind::Decide | Kind::Me)) else {
         return Vec::new();
     };
     let body: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
-    let Some(for_whom) = body["visitor"].as_str().and_then(|text| text.parse().ok()) else { return Vec::new() };
+    let Some(named) = body["visitor"].as_str().and_then(|text| text.parse().ok()) else { return Vec::new() };
     let own = hashes(call.tenant, member);
     let mut shown = counted(&body);
-    shown.insert(for_whom);
-    // A visitor that only an unproven id ties to a member is nobody's.
+    shown.insert(named);
+    // A visitor that only an unproven id ties to a member belongs to no member.
     let another = |of: &Snapshot| {
         let held = of.surely_held();
         !held.is_empty() && !held.iter().any(|hash| own.contains(hash))
     };
-    // Who was another member's, and is this one's person by a later epoch.
+    // A visitor of another member that a later epoch assigns to this member's person.
     let moved = |of: &Snapshot| {
         let later = |given: &&Snapshot| !another(given) && given.membership.epoch > of.membership.epoch;
         call.given.iter().filter(later).any(|given| given.membership.admits.contains(&of.visitor))
     };
     let others = call.given.iter().filter(|of| shown.contains(&of.visitor) && another(of) && !moved(of));
-    others.map(|of| format!("member {member} is shown {}, who is another member's", of.visitor)).collect()
+    others.map(|of| format!("member {member} is shown {}, which is another member's", of.visitor)).collect()
 }
 
-/// The visitor of an identity cookie, and its member's tag.
+/// The visitor of an identity cookie, and the hash of its member.
 #[must_use]
 pub fn tagged(tenant: usize, value: &str) -> Option<(VisitorId, Option<AltHash>)> {
     let identity = cookies::decode_identity(&open(tenant, IDENTITY, value)?.payload).ok()?;
     Some((identity.visitor, identity.tag))
 }
 
-/// The newest version that the browser of a call has seen, as its ledger cookie says.
+/// The newest snapshot version that the call's browser has seen, according to its ledger cookie.
 #[must_use]
 pub fn highest(call: &Call) -> Option<SnapshotVersion> {
     Some(ledger(call)?.highest)
@@ -108,7 +107,7 @@ pub fn ledger(call: &Call) -> Option<Ledger> {
     cookies::decode_ledger(&open(call.tenant, LEDGER, value)?.payload).ok()
 }
 
-/// A cookie of a tenant, opened with the keys of any stage.
+/// Opens a tenant's cookie with the keys of any stage.
 fn open(tenant: usize, name: &str, value: &str) -> Option<OpenedCookie> {
     let of = setup::TENANTS.get(tenant)?;
     (0..setup::STAGES).find_map(|stage| {
@@ -117,7 +116,7 @@ fn open(tenant: usize, name: &str, value: &str) -> Option<OpenedCookie> {
     })
 }
 
-/// Nobody in the store holds two members; and people are what all evidence at once says.
+/// No person in the store holds two members, and people are those that all evidence together gives.
 pub fn in_store(world: &mut World) -> Vec<String> {
     const TWO: &str = "SELECT v.person FROM evidence e JOIN visitors v ON v.tenant = e.tenant AND v.visitor = e.visitor
         WHERE e.kind = 1 AND e.weight = 1000 AND e.flag IS NULL AND (e.cancelled IS NULL OR e.last > e.cancelled)
@@ -134,7 +133,7 @@ pub fn in_store(world: &mut World) -> Vec<String> {
     two.chain(differences.into_iter().map(|difference| format!("people are not reconciled: {difference}"))).collect()
 }
 
-/// People are those of the model.
+/// Compares people with the model, in the store and in the KV.
 pub fn converged(world: &mut World) -> Vec<String> {
     let mut seen = in_store(world);
     for tenant in (0..setup::TENANTS.len()).map(setup::tenant) {
@@ -156,13 +155,13 @@ fn stored(world: &mut World, tenant: &TenantId, expected: &[Person]) -> Vec<Stri
         let found = row.and_then(|row| read::load_person(&view, &row, 10_000).ok());
         let members: BTreeSet<VisitorId> = found.map(|found| found.members.into_iter().collect()).unwrap_or_default();
         if members != person.members {
-            seen.push(format!("the store has {members:?} as one; the model {:?}", person.members));
+            seen.push(format!("the store has {members:?} as one person; the model has {:?}", person.members));
         }
     }
     seen
 }
 
-/// Every snapshot names the person's visitors, and nobody else.
+/// Every snapshot admits the person's visitors and no others.
 fn published(world: &World, tenant: &TenantId, expected: &[Person]) -> Vec<String> {
     let of: BTreeMap<VisitorId, &Person> =
         expected.iter().flat_map(|p| p.members.iter().map(move |v| (*v, p))).collect();
@@ -173,13 +172,13 @@ fn published(world: &World, tenant: &TenantId, expected: &[Person]) -> Vec<Strin
             if world.model.erased.contains(&(tenant.clone(), visitor)) {
                 continue;
             }
-            seen.push(format!("{key} is of nobody"));
+            seen.push(format!("{key} is of no known visitor"));
             continue;
         };
         let Ok(StoredValue::Snapshot(snapshot)) = form::decode_stored(key, visitor, value.as_bytes()) else { continue };
         let admits = &snapshot.membership.admits;
         if !admits.is_subset(&person.members) || (snapshot.missing().is_empty() && *admits != person.members) {
-            seen.push(format!("{key} admits {admits:?}; the model {:?}", person.members));
+            seen.push(format!("{key} admits {admits:?}; the model has {:?}", person.members));
         }
     }
     seen.extend(of.keys().filter(|v| !world.model.is_gone(&(tenant.clone(), **v))).filter_map(|visitor| {

@@ -1,5 +1,6 @@
-//! Nobody in a segment that a campaign excludes is served that campaign: also not where the edge cannot read who is in it.
-//! Asked once the world has converged, for every visitor in an excluded segment, of an edge whose KV has lost all snapshots.
+//! A visitor in a segment that a campaign excludes is never served that campaign, even if the edge cannot read the
+//! visitor's segments. Checked after the world has converged, for every visitor in an excluded segment, at an edge
+//! whose KV has lost all snapshots.
 
 use causeway_edge::{Engine, EngineStep};
 use causeway_shared::base::time::HourStamp;
@@ -11,7 +12,7 @@ use crate::kv::Kv;
 use crate::setup;
 use crate::world::World;
 
-/// Asks for a page of every visitor in an excluded segment.
+/// Requests a page for every visitor in an excluded segment.
 pub fn converged(world: &mut World) -> Vec<String> {
     let mut seen = Vec::new();
     for browser in &world.browsers {
@@ -34,7 +35,7 @@ pub fn converged(world: &mut World) -> Vec<String> {
     seen
 }
 
-/// The answer to a page of a visitor whose edge finds no snapshot and no lookup.
+/// The answer to a page if the edge finds neither snapshots nor lookups.
 fn page_without_snapshots(kv: &Kv, engine: &mut Engine, tenant: usize, cookie: &str, now: u64) -> Value {
     let host = setup::TENANTS.get(tenant).copied().unwrap_or_default();
     let head = format!("POST\nhttps://{host}.example/v1/decide\n__Host-cw_id={cookie}\n\n\n\nMozilla/5.0\n\n");

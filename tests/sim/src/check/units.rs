@@ -1,5 +1,6 @@
-//! Limited offers: a number goes to one visitor and no other, and there are no more of them than recipients; only the
-//! person of that visitor sees it. And once the world has converged, the store has the units and the people of the model.
+//! Limited offers: an offer code goes to one visitor and no other, there are at most as many codes as recipients, and
+//! only the person of that visitor sees the code. After the world has converged, the store has the codes and the people
+//! of the model.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,14 +17,14 @@ use crate::setup::{self, OFFER};
 use crate::sync::facts_of_answer;
 use crate::world::World;
 
-/// The visitors that got units, by tenant and number.
+/// The visitors that hold offer codes, by tenant and number.
 #[derive(Debug, Default)]
 pub struct Units {
     holders: BTreeMap<(usize, u32), VisitorId>,
 }
 
 impl Units {
-    /// Looks at an answer, and remembers it.
+    /// Checks an answer and records the offer codes that it gives out.
     pub fn emitted(&mut self, call: &Call, answer: &HttpAnswer) -> Vec<String> {
         let (campaign, recipients) = OFFER;
         let mut found = Vec::new();
@@ -31,10 +32,13 @@ impl Units {
             let FactKind::Unit { campaign: of, number } = fact.what else { continue };
             let holder = *self.holders.entry((call.tenant, number)).or_insert(fact.visitor);
             if of != campaign || number >= recipients {
-                found.push(format!("{} got the number {number} of campaign {of}: there is none", fact.visitor));
+                found.push(format!(
+                    "{} got the offer code {number} of campaign {of}, which does not exist",
+                    fact.visitor
+                ));
             }
             if holder != fact.visitor {
-                found.push(format!("the number {number} was {holder}'s, and is {}'s too", fact.visitor));
+                found.push(format!("the offer code {number} of {holder} was also given to {}", fact.visitor));
             }
         }
         if call.asked.kind != Kind::Decide {
@@ -46,16 +50,17 @@ impl Units {
         for decision in offers {
             let number = decision["ad"]["unit"].as_u64().and_then(|number| u32::try_from(number).ok());
             let holder = number.and_then(|number| self.holders.get(&(call.tenant, number)));
-            // One whose call ended with its isolate has not told yet.
+            // A holder is unknown as long as the call that got the code has not sent its fact, for example because its
+            // isolate ended.
             if number.is_none() || holder.is_some_and(|holder| !members.contains(holder)) {
-                found.push(format!("{} sees the number {number:?} of {holder:?}", body["visitor"]));
+                found.push(format!("{} sees the offer code {number:?} of {holder:?}", body["visitor"]));
             }
         }
         found
     }
 }
 
-/// Compares units and people with the model, once that holds what the store holds.
+/// Compares offer codes and people with the model, after the model holds what the store holds.
 pub fn converged(world: &mut World) -> Vec<String> {
     let World { origin, model, .. } = world;
     let Some((conn, rules)) = origin.store() else { return vec!["the origin is down".to_owned()] };
@@ -63,24 +68,26 @@ pub fn converged(world: &mut World) -> Vec<String> {
     for tenant in (0..setup::TENANTS.len()).map(setup::tenant) {
         let Some(known) = rules.tenants.by_name(tenant.as_str()) else { continue };
         let report = offers::report_offers(conn, known.no).unwrap_or_default();
-        // Nobody came to this publisher, or its catalogue was never applied.
+        // The publisher had no visitors, or its catalogue was never applied.
         let Some(of) = report.first() else { continue };
         let [given, people, several] = ["given", "people", "with_several"].map(|name| of[name].as_u64().unwrap_or(0));
         let numbers = people_of(model, &tenant);
         let several_numbers = numbers.iter().filter(|numbers| numbers.len() > 1).count() as u64;
         let held: BTreeSet<u32> = numbers.iter().flatten().copied().collect();
         if given < held.len() as u64 || given > u64::from(OFFER.1) {
-            found.push(format!("{given} units of {tenant}'s are given; people of the model have {held:?}"));
+            found.push(format!("{tenant} gave {given} offer codes; the people of the model have {held:?}"));
         }
-        // Of a visitor that got two the store keeps the first, and the model both.
+        // If a visitor got two codes, the store has the first one and the model has both.
         if people != numbers.len() as u64 || several > several_numbers {
-            found.push(format!("{people} people of {tenant} have units, {several} several; the model has {numbers:?}"));
+            found.push(format!(
+                "{people} people of {tenant} have offer codes, {several} have several; the model has {numbers:?}"
+            ));
         }
     }
     found
 }
 
-/// The numbers that each person has which has any.
+/// The offer codes of each person that has any.
 fn people_of(model: &Model, tenant: &TenantId) -> Vec<BTreeSet<u32>> {
     let people = model.people(tenant, &model.same_ids(tenant)).into_iter();
     let numbers = people.map(|person| {

@@ -1,5 +1,6 @@
-//! No location uses an older snapshot or catalogue after it served a newer one; no key is handed to two publish consumers
-//! at once; at the end the KV holds what the origin issued last, and every location goes by the current catalogue.
+//! No location uses an older snapshot or catalogue after it served a newer one, and no key is leased to two publish
+//! consumers at once. At the end the KV holds the values that the origin issued last, and every location uses the
+//! current catalogue.
 
 use std::collections::BTreeMap;
 
@@ -17,33 +18,34 @@ use crate::edge::{Call, answer_at_centre};
 use crate::setup;
 use crate::world::World;
 
-/// What was issued, and what was served.
+/// Issued and served versions.
 #[derive(Debug, Default)]
 pub struct Versions {
     issued: BTreeMap<String, (SnapshotVersion, Option<String>)>,
     read: BTreeMap<(usize, VisitorId), SnapshotVersion>,
-    /// By key, the hand-out that is not acknowledged, and until when on the origin's clock nobody else has the key.
+    /// By key: the outbox entry that is handed out but not acknowledged, and the end of its lease on the origin's
+    /// clock.
     leased: BTreeMap<String, (u64, Millis)>,
-    /// Versions of a tenant's catalogue by the publication that made them current.
+    /// By tenant: catalogue versions by the publication that made each one current.
     catalogues: BTreeMap<String, BTreeMap<SnapshotVersion, u32>>,
-    /// The earliest publication that each location may have used last, by tenant.
+    /// By location and tenant: the earliest publication that the location may have used last.
     used: BTreeMap<(usize, usize), SnapshotVersion>,
 }
 
 impl Versions {
-    /// A write was handed out: its version is above all before it.
+    /// Records a write that was handed out; its version must not be below the previous one of the key.
     pub fn issued(&mut self, write: &KvWrite) -> Vec<String> {
-        let place = self.issued.entry(write.key.clone()).or_insert((write.version, None));
+        let last = self.issued.entry(write.key.clone()).or_insert((write.version, None));
         if let Some((tenant, pointer)) = pointer(write) {
             self.catalogues.entry(tenant).or_default().insert(pointer.published, pointer.version);
         }
-        let older = place.0 > write.version;
-        let seen = format!("{} is issued at {:?} after {:?}", write.key, write.version, place.0);
-        *place = (write.version, write.value.clone());
+        let older = last.0 > write.version;
+        let seen = format!("{} is issued at {:?} after {:?}", write.key, write.version, last.0);
+        *last = (write.version, write.value.clone());
         if older { vec![seen] } else { Vec::new() }
     }
 
-    /// The origin took what a sync says is written, and handed out more.
+    /// Removes the leases of acknowledged entries, and reports keys that are handed out again while leased.
     pub fn handed_out(&mut self, now: Millis, applied: &[u64], publish: &[KvWrite]) -> Vec<String> {
         self.leased.retain(|_, (entry, until)| !applied.contains(entry) && *until > now);
         let each = publish.iter().filter_map(|write| {
@@ -53,12 +55,12 @@ impl Versions {
         each.collect()
     }
 
-    /// The origin may have lost what it handed out.
+    /// Forgets all leases: the origin may have lost its record of them.
     pub fn nothing_leased(&mut self) {
         self.leased.clear();
     }
 
-    /// A call's read has come: what it reads from now on is at least as new as what this location read before.
+    /// A call's read has ended: from now on, the location must not use older snapshots than it has read.
     pub fn read(&mut self, call: &mut Call) {
         for (_, visitor) in call.wanted.iter().filter_map(|key| subject(key)) {
             call.floor.insert(visitor, self.read.get(&(call.location, visitor)).copied().unwrap_or_default());
@@ -69,7 +71,7 @@ impl Versions {
         }
     }
 
-    /// A decision names the snapshots it used.
+    /// Checks the versions of the snapshots that a decision used.
     pub fn used(&mut self, call: &Call, answer: &HttpAnswer) -> Vec<String> {
         if call.asked.kind != Kind::Decide {
             return Vec::new();
@@ -93,7 +95,7 @@ impl Versions {
         self.used.get(&(call.location, call.tenant)).copied().unwrap_or_default()
     }
 
-    /// A decision names its catalogue: that of the same publication as the location used last, or of a later one.
+    /// Checks the catalogue that a decision names: not from an earlier publication than the location used last.
     pub fn decided(&mut self, call: &Call, answer: &HttpAnswer) -> Vec<String> {
         if call.asked.kind != Kind::Decide {
             return Vec::new();
@@ -121,14 +123,14 @@ impl Versions {
         }
     }
 
-    /// A location begins anew.
+    /// Forgets what a location used: its isolate was replaced.
     pub fn forget(&mut self, location: usize) {
         self.used.retain(|(at, _), _| *at != location);
         self.read.retain(|(at, _), _| *at != location);
     }
 }
 
-/// What a write of the pointer says.
+/// The tenant and content of a write of the catalogue pointer.
 fn pointer(write: &KvWrite) -> Option<(String, CataloguePointer)> {
     let tenant = write.key.strip_prefix("c:")?.strip_suffix(":current")?;
     let pointer = catalogue::decode_pointer(&write.key, write.value.as_ref()?.as_bytes()).ok()?;
@@ -143,27 +145,28 @@ fn current(world: &mut World) -> Vec<String> {
         let Some(known) = rules.tenants.by_name(name) else { continue };
         let current = causeway_origin::campaigns::catalogue::current(conn, known.no).ok().flatten();
         let expected = current.map(|version| Value::from(format!("c-{version}"))).unwrap_or_default();
-        for place in 0..world.locations.len() {
-            let used = decide(world, place, name);
+        for location in 0..world.locations.len() {
+            let used = decide(world, location, name);
             if used != Some(expected.clone()) {
-                seen.push(format!("location {place} decides by {used:?} for {name}; {expected} is current"));
+                seen.push(format!("location {location} decides by {used:?} for {name}; {expected} is current"));
             }
         }
     }
     seen
 }
 
-/// The catalogue of a decision in front of nobody, with the KV as it is at the centre, once what it read before is old.
-fn decide(world: &mut World, place: usize, name: &str) -> Option<Value> {
-    let now = world.edge_clock(place) + limits::CATALOGUE_FRESH_MS;
-    let (kv, engine) = (&world.kv, &mut world.locations.get_mut(place)?.engine);
+/// The catalogue of an anonymous decision, with the values of the central store, after the location's cached catalogue
+/// has expired.
+fn decide(world: &mut World, location: usize, name: &str) -> Option<Value> {
+    let now = world.edge_clock(location) + limits::CATALOGUE_FRESH_MS;
+    let (kv, engine) = (&world.kv, &mut world.locations.get_mut(location)?.engine);
     let head = format!("POST\nhttps://{name}.example/v1/decide\n\n\n1\n\nMozilla/5.0\n\n");
     let answer = answer_at_centre(engine, kv, &head, b"{}", now)?;
     let body: Value = serde_json::from_slice(&answer.body).ok()?;
     Some(body["catalogue"].clone())
 }
 
-/// Every key of the KV is as it was issued last, and every location uses the current catalogue.
+/// Every KV key has the value that was issued last, and every location uses the current catalogue.
 pub fn converged(world: &mut World) -> Vec<String> {
     let mut seen = as_issued(world);
     seen.extend(current(world));
@@ -173,14 +176,14 @@ pub fn converged(world: &mut World) -> Vec<String> {
 fn as_issued(world: &World) -> Vec<String> {
     let issued = world.check.versions.issued.iter();
     let differ = issued.filter(|(key, (_, value))| world.kv.value(key) != value.as_deref());
-    // A version of a catalogue that was not written before a restore is missed by nobody; that the one pointed to is there
-    // is seen by what locations decide by.
+    // A catalogue version that was not written before a restore may be missing. The check of the current catalogue
+    // covers the version that the pointer names.
     let is_version = |key: &str| {
         let mut parts = key.split(':');
         parts.next() == Some("c") && parts.nth(1).is_some_and(|number| number.parse::<u32>().is_ok())
     };
     let differ = differ.filter(|(key, _)| world.kv.value(key).is_some() || !is_version(key));
-    // Paces are made anew each minute: something is always on its way.
+    // The pacing is published every minute, so it may be in transit.
     let differ = differ.filter(|(key, _)| !key.ends_with(":steering"));
     let seen = differ.map(|(key, (version, value))| {
         let there = if world.kv.value(key).is_some() { "another value" } else { "nothing" };

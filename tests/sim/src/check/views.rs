@@ -1,5 +1,5 @@
-//! What a reader joins from the KV counts each visitor of a person once, and nobody who was cut from it: once the world has
-//! converged, for every snapshot together with those of all whom it names.
+//! A reader that joins KV values counts each visitor of a person once, and no visitor that was cut from it. Checked
+//! after the world has converged, for every snapshot together with the snapshots of all visitors that it names.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::world::World;
 
 type Snapshots = BTreeMap<(TenantId, VisitorId), Snapshot>;
 
-/// Joins what the KV holds.
+/// Joins every snapshot in the KV with the snapshots that it names.
 pub fn converged(world: &mut World) -> Vec<String> {
     let mut all = Snapshots::new();
     for (key, value) in world.kv.values() {
@@ -33,7 +33,8 @@ fn joined(all: &Snapshots, tenant: &TenantId, own: &Snapshot) -> Option<String> 
     let mut view = JoinedView::default();
     view.add_snapshot(own.clone());
     own.membership.admits.iter().filter_map(of).for_each(|other| view.add_snapshot(other.clone()));
-    // Of those who were cut a reader may still hold what they did; whom they belong with now is another person's.
+    // A reader may still hold the own profile of a visitor that was cut; the other members in that snapshot belong to
+    // another person.
     for mut cut in own.membership.cuts.keys().filter_map(of).cloned() {
         cut.keep_own();
         view.add_snapshot(cut);
@@ -44,9 +45,6 @@ fn joined(all: &Snapshots, tenant: &TenantId, own: &Snapshot) -> Option<String> 
     let (members, sums) = (counted.members(), counted.totals());
     let expected = each.fold(ProfileTotals::default(), ProfileTotals::plus);
     (!members.iter().eq(admits) || sums != expected).then(|| {
-        format!(
-            "{} joined counts {members:?} of {admits:?}, and {sums:?} where they add up to {expected:?}",
-            own.visitor
-        )
+        format!("the view of {} counts {members:?} of {admits:?}, with {sums:?} instead of {expected:?}", own.visitor)
     })
 }

@@ -1,9 +1,9 @@
-//! What a file holds, in pages that copies share until one of them is written.
+//! The content of a file in pages, which copies share until one of them is written.
 
 use std::sync::{Arc, LazyLock};
 
 const PAGE: usize = 4_096;
-/// A disk writes whole sectors: a write is torn between two of them.
+/// A disk writes whole sectors, so a torn write is torn between two sectors.
 const SECTOR: u64 = 512;
 
 type Page = [u8; PAGE];
@@ -19,14 +19,14 @@ pub(super) struct Content {
 /// One change of a file.
 #[derive(Debug, Clone)]
 pub(super) enum Change {
-    /// These bytes, from there on.
+    /// Writes the bytes at an offset.
     Write(u64, Vec<u8>),
-    /// No more than so many bytes.
+    /// Cuts the file to at most this many bytes.
     Truncate(u64),
 }
 
 impl Change {
-    /// How long it makes a file that is shorter.
+    /// The length that a shorter file has after the change.
     pub(super) fn end(&self) -> u64 {
         match self {
             Self::Write(at, bytes) => at + bytes.len() as u64,
@@ -34,7 +34,7 @@ impl Change {
         }
     }
 
-    /// Its beginning or its end, cut between two sectors of the file; what lies in one sector is not cut.
+    /// The first or last part of a write, cut between two sectors of the file. A write within one sector is not cut.
     pub(super) fn part(self, random: &mut impl FnMut(u64) -> u64) -> Self {
         let (at, mut bytes) = match self {
             Self::Write(at, bytes) => (at, bytes),
@@ -56,7 +56,7 @@ impl Content {
         self.len
     }
 
-    /// Reads from there on, zeros beyond the end; gives whether it reaches that far.
+    /// Reads from an offset, with zeros after the end. Returns whether the content covers the whole range.
     pub(super) fn read(&self, at: u64, to: &mut [u8]) -> bool {
         let end = at + to.len() as u64;
         let mut to = to;
@@ -115,7 +115,7 @@ impl Content {
         }
     }
 
-    /// Becomes what another content is, as far as this change reaches.
+    /// Takes over another content in the range of a change, by sharing its pages. A truncation takes over all of it.
     pub(super) fn share(&mut self, of: &Self, change: &Change) {
         let Change::Write(at, bytes) = change else {
             return self.clone_from(of);
@@ -130,7 +130,7 @@ impl Content {
     }
 }
 
-/// Files are in memory: they have no more bytes than that has.
+/// Converts a size or offset; files are in memory, so it fits into `usize`.
 fn usize_of(n: u64) -> usize {
     usize::try_from(n).unwrap_or(usize::MAX)
 }

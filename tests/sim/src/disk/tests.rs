@@ -3,11 +3,11 @@
 use super::*;
 use rusqlite::ErrorCode;
 
-/// Rows of one transaction.
+/// Rows of each transaction.
 const ROWS: i64 = 3;
 const TRANSACTIONS: i64 = 30;
 
-/// Random numbers from a seed.
+/// A random number generator for [`Disk::crash`], from a seed.
 fn random(mut seed: u64) -> impl FnMut(u64) -> u64 {
     move |below| causeway_shared::base::random::next(&mut seed) % below
 }
@@ -17,7 +17,7 @@ fn open(disk: &Disk, synchronous: &str) -> rusqlite::Result<Connection> {
     let mode: String = conn.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0))?;
     assert_eq!(mode, "wal");
     conn.pragma_update(None, "synchronous", synchronous)?;
-    // Pages: every few transactions the write-ahead log moves into the file, and begins anew.
+    // In pages: the write-ahead log is moved into the file after every few transactions, and starts again.
     conn.pragma_update(None, "wal_autocheckpoint", 8)?;
     conn.execute_batch("CREATE TABLE IF NOT EXISTS t (n INTEGER, row INTEGER, body BLOB)")?;
     Ok(conn)
@@ -38,13 +38,13 @@ fn write(conn: &mut Connection, n: i64) -> rusqlite::Result<()> {
     tx.commit()
 }
 
-/// Writes until the disk fails; gives how many transactions were committed.
+/// Writes until the disk fails; returns the number of committed transactions.
 fn work(disk: &Disk, synchronous: &str) -> i64 {
     let Ok(mut conn) = open(disk, synchronous) else { return 0 };
     (1..=TRANSACTIONS).take_while(|n| write(&mut conn, *n).is_ok()).count() as i64
 }
 
-/// The transactions that are there, which are whole, and the first ones.
+/// The number of transactions in the table, if all are whole and none before the last is missing.
 fn found(disk: &Disk) -> Option<i64> {
     let conn = open(disk, "FULL").ok()?;
     let sound: String = conn.query_row("PRAGMA integrity_check", [], |row| row.get(0)).ok()?;
@@ -54,7 +54,7 @@ fn found(disk: &Disk) -> Option<i64> {
     (sound == "ok" && rows == transactions * ROWS && transactions == last).then_some(last)
 }
 
-/// Kills a run at a random write; gives what was committed, and what is there afterwards.
+/// Ends a run at a random write; returns the committed transactions and those found afterwards.
 fn killed(template: &Disk, writes: u64, seed: u64, synchronous: &str) -> (i64, Option<i64>) {
     let mut random = random(seed);
     let disk = template.copy();
@@ -75,7 +75,7 @@ fn writes(template: &Disk, synchronous: &str) -> u64 {
 }
 
 #[test]
-fn what_was_committed_survives_a_kill_at_any_write_and_nothing_half_of_it_is_there() {
+fn committed_transactions_survive_a_kill_at_any_write_and_no_half_is_left() {
     let template = template();
     let writes = writes(&template, "FULL");
     assert!(writes > 300, "{writes}");
@@ -83,7 +83,7 @@ fn what_was_committed_survives_a_kill_at_any_write_and_nothing_half_of_it_is_the
     for seed in 0..1_000 {
         let (committed, there) = killed(&template, writes, seed, "FULL");
         let there = there.unwrap_or(-1);
-        // The transaction under way may be there too: whole, and not acknowledged.
+        // The interrupted transaction may be in the table too, whole but not acknowledged.
         assert!(there == committed || there == committed + 1, "seed {seed}: {there} of {committed}");
         more += there - committed;
     }
@@ -91,7 +91,7 @@ fn what_was_committed_survives_a_kill_at_any_write_and_nothing_half_of_it_is_the
 }
 
 #[test]
-fn without_syncs_what_was_committed_is_lost_so_the_disk_can_fail() {
+fn without_syncs_committed_transactions_are_lost() {
     let template = template();
     let writes = writes(&template, "OFF");
     let is_lost = |seed: &u64| {
@@ -119,7 +119,7 @@ fn the_same_seed_ends_the_same_way() {
 }
 
 #[test]
-fn a_full_disk_says_so_keeps_nothing_half_and_takes_more_once_there_is_room() {
+fn a_full_disk_refuses_whole_transactions_and_accepts_more_when_it_has_room() {
     let disk = template();
     let mut conn = open(&disk, "FULL").unwrap();
     write(&mut conn, 1).unwrap();
@@ -134,7 +134,7 @@ fn a_full_disk_says_so_keeps_nothing_half_and_takes_more_once_there_is_room() {
 }
 
 #[test]
-fn copies_and_disks_of_other_threads_are_worlds_of_their_own() {
+fn copies_and_disks_of_other_threads_are_independent() {
     let template = template();
     let copies: Vec<Disk> = (0..4).map(|_| template.copy()).collect();
     std::thread::scope(|scope| {

@@ -10,18 +10,18 @@ use sqlite_vfs::{DatabaseHandle, LockKind, OpenAccess, OpenOptions, Vfs, WalDisa
 use super::content::Change;
 use super::{Files, disks, lock};
 
-/// Begins the path of a file that is gone with its handle.
+/// Path prefix of files that exist only as long as their handle.
 const TEMPORARY: &str = "/temporary/";
 
-/// The name under which SQLite knows this thread's disks. Each thread has one: what the library keeps for a name is
-/// not guarded.
+/// The name under which SQLite knows the disks of this thread. Each thread registers its own, because the library does
+/// not guard the data of a name.
 pub(super) fn name() -> String {
     static REGISTERED: AtomicU64 = AtomicU64::new(0);
     thread_local! {
         static NAME: String = {
             let name = format!("disk{}", REGISTERED.fetch_add(1, Ordering::Relaxed));
             let registered = sqlite_vfs::register(&name, Disks, false);
-            assert!(registered.is_ok(), "SQLite takes a file system: {registered:?}");
+            assert!(registered.is_ok(), "SQLite accepts the file system: {registered:?}");
             name
         };
     }
@@ -48,7 +48,7 @@ impl Vfs for Disks {
     type Handle = Handle;
 
     fn open(&self, path: &str, options: OpenOptions) -> Result<Handle, Error> {
-        // Temporary files belong to the process, and never fail.
+        // Temporary files belong to the process and never fail.
         let (files, name) = if path.starts_with(TEMPORARY) { (Arc::default(), path.to_owned()) } else { find(path)? };
         let mut on_disk = lock(&files);
         let makes = matches!(options.access, OpenAccess::Create | OpenAccess::CreateNew);
@@ -78,12 +78,12 @@ impl Vfs for Disks {
         format!("{TEMPORARY}file")
     }
 
-    /// Asked of the default file system only, which this is not.
+    /// SQLite calls this only for the default file system, which this is not.
     fn random(&self, buffer: &mut [i8]) {
         buffer.fill(0);
     }
 
-    /// Nobody else holds a file, so nothing is worth waiting for.
+    /// No other connection holds a file, so there is nothing to wait for.
     fn sleep(&self, duration: Duration) -> Duration {
         duration
     }

@@ -12,7 +12,7 @@ fn near(found: &[f64], expected: &[f64], within: f64) {
 }
 
 #[test]
-fn s4_11_the_probability_of_being_best_is_exact_where_it_is_known() {
+fn the_probability_of_being_best_is_exact_where_it_is_known() {
     near(&best_chances(&[ObservedRate::new(5, 100)]), &[1.0], 1e-12);
     near(&best_chances(&[ObservedRate::new(5, 100); 4]), &[0.25; 4], 1e-9);
     // Beta(2, 1) above Beta(1, 1): the integral of 2x · x from 0 to 1.
@@ -36,7 +36,7 @@ fn closed(a: f64, b: f64, c: u32, d: f64) -> f64 {
 }
 
 #[test]
-fn s4_11_shares_keep_the_control_the_total_and_the_floor() {
+fn shares_preserve_the_controls_share_the_total_and_the_minimum() {
     let control = ArmState { control: true, ..arm(2_000, 500, 1_000) };
     let arms = [arm(2_500, 10, 1_000), control, arm(2_500, 60, 1_000), arm(0, 9, 10), arm(1_000, 11, 1_000)];
     let chosen = choose_shares(&arms, &BanditOptions::default());
@@ -51,7 +51,7 @@ fn s4_11_shares_keep_the_control_the_total_and_the_floor() {
 }
 
 #[test]
-fn s4_11_narrow_and_wide_posteriors_meet() {
+fn narrow_and_wide_posteriors_agree_at_their_boundary() {
     let chosen = best_chances(&[
         ObservedRate::new(20_000, 1_000_000),
         ObservedRate::new(0, 10),
@@ -62,7 +62,7 @@ fn s4_11_narrow_and_wide_posteriors_meet() {
 }
 
 #[test]
-fn s4_11_the_young_count_by_what_is_due_of_them() {
+fn recent_exposures_count_by_their_share_of_expected_conversions() {
     let none = ConversionDelays::new(&[]);
     assert_eq!((none.at(0), none.at(9_999)), (1.0, 1.0));
     // All exposures are old enough: a plain count.

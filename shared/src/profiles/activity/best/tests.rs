@@ -115,7 +115,7 @@ fn found(habits: &[(Range<usize>, f64, f64)], visit: f64, theirs: impl Fn(u16) -
 }
 
 #[test]
-fn s4_13_the_hours_of_people_with_habits_are_found_among_noise() {
+fn the_hour_of_a_habit_is_found_among_noise() {
     for (visit, least) in [(1.0, 390), (3.0, 340)] {
         let night = found(&[(0..7, 22.5, 1.0)], visit, |hour| hour % 24 == 22);
         let morning = found(&[(0..5, 7.5, 1.0)], visit, |hour| hour % 24 == 7 && hour < 120);
@@ -150,7 +150,7 @@ fn captured(facts: usize, visit: f64) -> [f64; 4] {
 }
 
 #[test]
-fn s4_13_own_days_and_roots_find_more_than_counts() {
+fn counting_days_and_roots_finds_more_habits_than_plain_counts() {
     for (facts, visit, more) in
         [(10, 1.0, [0.04, 0.15]), (50, 1.0, [-0.01, -0.01]), (10, 3.0, [0.04, 0.15]), (50, 3.0, [0.05, 0.1])]
     {
@@ -162,7 +162,7 @@ fn s4_13_own_days_and_roots_find_more_than_counts() {
 }
 
 #[test]
-fn s4_13_of_whom_little_is_known_the_populations_hour_is_said() {
+fn a_person_with_few_facts_gets_the_hour_of_the_population() {
     let population = everybody();
     let (prior, no_facts) = (population.prior(UtcOffset::UTC), ActivityHistogram::default());
     let most = population.hours().iter().max().unwrap();
@@ -182,7 +182,7 @@ fn s4_13_of_whom_little_is_known_the_populations_hour_is_said() {
 }
 
 #[test]
-fn s4_13_more_facts_lead_from_the_population_to_the_person() {
+fn more_facts_move_the_hour_from_the_population_to_the_person() {
     let prior = everybody().prior(UtcOffset::UTC);
     let (here, popular) = (3 * DAY + 4, usize::from(prior.habits(&ActivityHistogram::default()).best().minute / 60));
     let mut histogram = ActivityHistogram::default();
@@ -203,7 +203,7 @@ fn s4_13_more_facts_lead_from_the_population_to_the_person() {
 }
 
 #[test]
-fn s4_13_a_stated_confidence_is_kept() {
+fn a_stated_confidence_holds() {
     let (prior, mut state) = (everybody().prior(UtcOffset::UTC), 4);
     // By number of facts and tenth of the confidence: number of people, number with a right hour (at least half as
     // active as the best), and sum of the confidences.
@@ -241,7 +241,7 @@ fn s4_13_a_stated_confidence_is_kept() {
 }
 
 #[test]
-fn s4_13_confidence_grows_with_the_same_again() {
+fn confidence_grows_when_the_same_facts_repeat() {
     let (prior, mut state) = (everybody().prior(UtcOffset::UTC), 5);
     for kind in 0..400 {
         let once = Known::any(kind, 0.3, &mut state).facts(20, 2.0, UtcOffset::UTC, &mut state);
@@ -268,7 +268,7 @@ fn s4_13_confidence_grows_with_the_same_again() {
 }
 
 #[test]
-fn s4_13_a_person_on_two_browsers_has_the_best_hour_of_both() {
+fn a_person_on_two_browsers_has_the_best_hour_of_both_histories() {
     let prior = everybody().prior(UtcOffset::UTC);
     let visitor = |facts: &[(u64, usize)]| {
         let mut histogram = ActivityHistogram::default();
@@ -299,7 +299,7 @@ fn only(hour: u64, offset: UtcOffset) -> PersonHabits {
 }
 
 #[test]
-fn s4_13_a_habit_stays_where_it_is_when_the_clocks_change() {
+fn a_habit_stays_at_its_local_hour_when_the_clocks_change() {
     let zone = berlin();
     // Sundays at 20:00, recorded in winter. On the Sunday of the change, 20:00 is 18:00 UTC; one week earlier it was
     // 19:00 UTC.
@@ -327,7 +327,7 @@ fn s4_13_a_habit_stays_where_it_is_when_the_clocks_change() {
 }
 
 #[test]
-fn s4_13_a_rhythm_is_read_with_the_offset_it_was_recorded_at() {
+fn an_activity_histogram_is_read_with_the_offset_of_its_recording() {
     let zone = berlin();
     assert_eq!(zone.usual(SPRING - 9 * DAY_MS..SPRING + 10 * DAY_MS), offset(120));
     assert_eq!(zone.usual(SPRING - 11 * DAY_MS..SPRING + 10 * DAY_MS), offset(60));
@@ -341,7 +341,7 @@ fn s4_13_a_rhythm_is_read_with_the_offset_it_was_recorded_at() {
 }
 
 #[test]
-fn s4_13_a_moment_within_a_window_is_found() {
+fn a_send_time_within_the_window_is_found() {
     let (habits, utc) = (only(50, UtcOffset::UTC), ZoneOffsets::default());
     let best = MONDAY + 50 * HOUR_MS;
     let next = |now: Millis, window: Range<Millis>| habits.next(now, window, &utc);
@@ -365,7 +365,7 @@ fn s4_13_a_moment_within_a_window_is_found() {
 }
 
 #[test]
-fn s4_13_hours_of_half_hour_zones_begin_at_half_past() {
+fn hours_of_half_hour_zones_begin_at_half_past() {
     let (india, nepal, newfoundland) = (offset(330), offset(345), offset(-210));
     for (zone, past) in [(india, 30), (nepal, 45), (newfoundland, 30)] {
         for hour in [0, 1, 50, 161, 167] {
@@ -405,7 +405,7 @@ fn only_rhythm(hour: u64) -> ActivityHistogram {
 }
 
 #[test]
-fn s4_13_habits_are_the_same_in_every_zone() {
+fn a_habit_is_found_at_the_same_local_hour_in_every_zone() {
     let mut state = 6;
     let known = Known::any(2, 0.3, &mut state);
     for zone in -12..=14 {
