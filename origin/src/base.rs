@@ -1,4 +1,4 @@
-//! Clock, settings, key file, time zones, metrics and log output: the ground that every room stands on. Knows no SQL statement.
+//! Foundations of every room: clock, settings, key file, time zones, metrics and log output. Contains no SQL.
 
 pub mod attribution;
 pub mod clock;
@@ -12,7 +12,7 @@ pub mod metrics;
 pub mod settings_reference;
 pub mod time_zones;
 
-/// An error with its causes, on one line.
+/// Formats an error and its causes on one line, separated by `: `.
 #[must_use]
 pub fn error_chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();

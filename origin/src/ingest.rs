@@ -1,4 +1,4 @@
-//! Validates facts, writes them to the durable log, and serves what the store has not folded yet.
+//! Validates facts, writes them to the durable log, and serves the facts that are not folded yet.
 
 pub mod backlog;
 pub mod intake;

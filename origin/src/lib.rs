@@ -1,9 +1,9 @@
-//! Causeway's origin: it takes facts in, makes people of them, and tells the edge what to write to its KV.
+//! Causeway's origin: it accepts facts, links visitors into people, and hands KV writes to the edge.
 //!
-//! Facts walk through the modules in this order: [`http`] → [`intake`] → [`log`], where they are acknowledged, and then
-//! [`fold`] → [`link`] → [`publish`], inside one transaction of the [`writer`]'s second thread ([`group`]); until then
-//! readers find them in the [`backlog`]. What is decided about facts and people is `causeway_shared`'s; here is what is
-//! kept of it.
+//! Facts pass the modules in this order: [`api`] → [`ingest::intake`] → [`ingest::log`], where they are acknowledged,
+//! and then [`profiles::fold`] → [`identity::link`] → [`kv::publish`] in one transaction ([`pipeline::commit`]) of the
+//! folding thread ([`pipeline::writer`]). Until then readers find them in [`ingest::backlog`]. `causeway_shared`
+//! decides about facts and people; this crate stores the results.
 #![warn(missing_docs)]
 
 pub mod api;

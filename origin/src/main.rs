@@ -1,4 +1,4 @@
-//! `causeway`: serve, and look after what is served.
+//! The command `causeway`: serves the origin and operates it.
 
 mod cli;
 
@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use rustix::fs::Mode;
 
 fn main() -> ExitCode {
-    // Every file that it makes holds personal data or keys: stores, backups, exports, indexes.
+    // Every file that the process creates holds personal data or keys: stores, backups, exports, indexes.
     rustix::process::umask(Mode::RWXG | Mode::RWXO);
     cli::main()
 }

@@ -1,7 +1,7 @@
-//! The store: one SQLite file. Opening it, its schema, its counters, and the forms its columns have.
+//! The store: one SQLite file. This module opens it, migrates its schema, and reads its counters and column forms.
 //!
-//! One thread writes ([`crate::pipeline::writer`]), a few read-only connections read ([`readers`]). Nothing here
-//! decides anything.
+//! One thread writes ([`crate::pipeline::writer`]), and a few read-only connections read ([`crate::views::readers`]).
+//! Nothing here decides anything.
 
 pub mod names;
 pub mod priority;
@@ -36,32 +36,32 @@ pub use self::locks::{
     StoreLock, is_ready, is_served, lock_extension, lock_folder, lock_job, lock_ready, lock_writing,
 };
 
-/// How long a lock is waited for.
+/// Longest wait for a lock of SQLite.
 pub const LOCKED: Duration = Duration::from_secs(5);
 
-/// Form of a column that names a tenant.
+/// Number of a tenant, as columns store it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TenantNo(pub i64);
 
-/// Form of a column that names a person's row.
+/// Row number of a person.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PersonNo(pub i64);
 
-/// Each step from one schema of the store to the next, from its first one on.
+/// Migrations of the store's schema, in order.
 static MIGRATIONS: LazyLock<Migrations<'static>> =
     LazyLock::new(|| Migrations::new(vec![M::up(include_str!("../sql/0001_store.sql"))]));
 
-/// The store's file in a data directory.
+/// Path of the store's file in a data directory.
 #[must_use]
 pub fn store_file(data: &Path) -> PathBuf {
     data.join(data_fault::STORE)
 }
 
-/// Opens the store for writing, made or brought up to date if need be.
+/// Opens the store for writing; creates or migrates it if necessary.
 ///
 /// # Errors
-/// [`StoreError::Directory`], [`StoreError::File`], [`StoreError::Later`], [`StoreError::Earlier`]; [`StoreError::Data`]
-/// where the directory had a store and has none.
+/// [`StoreError::Directory`], [`StoreError::File`], [`StoreError::Later`], [`StoreError::Earlier`];
+/// [`StoreError::Data`] if the directory had a store that is now missing.
 pub fn open(data: &Path) -> Result<Connection, StoreError> {
     make_folder(data).map_err(|source| StoreError::Directory { path: data.to_owned(), source })?;
     if data.join(RESTORING).exists() {
@@ -86,16 +86,16 @@ pub fn open(data: &Path) -> Result<Connection, StoreError> {
     opened().map_err(|e: StoreError| e.of_file(&path))
 }
 
-/// The store's file, of a store that is there.
+/// Path of the store's file, if the store exists.
 ///
 /// # Errors
-/// [`StoreError::Missing`]; [`StoreError::Directory`], where that cannot be told.
+/// [`StoreError::Missing`]; [`StoreError::Directory`] if the file cannot be examined.
 pub fn existing_file(data: &Path) -> Result<PathBuf, StoreError> {
     let path = store_file(data);
     if holds_bytes(&path)? { Ok(path) } else { Err(StoreError::Missing(path)) }
 }
 
-/// Whether a file is there and not empty: an empty file holds no store.
+/// Whether a file exists and is not empty; an empty file holds no store.
 pub(crate) fn holds_bytes(path: &Path) -> Result<bool, StoreError> {
     match std::fs::metadata(path) {
         Ok(file) => Ok(file.len() > 0),
@@ -104,8 +104,8 @@ pub(crate) fn holds_bytes(path: &Path) -> Result<bool, StoreError> {
     }
 }
 
-/// Makes a connection to the store's file the one that writes, and brings the schema up to date. A file system without
-/// shared memory needs `locking_mode=EXCLUSIVE` to be set before.
+/// Configures a connection as the store's writer and migrates the schema. On a file system without shared memory, the
+/// caller sets `locking_mode=EXCLUSIVE` first.
 ///
 /// # Errors
 /// [`StoreError::Foreign`], [`StoreError::Sqlite`], [`StoreError::Migration`].
@@ -115,22 +115,22 @@ pub fn prepare_store(conn: &mut Connection) -> Result<(), StoreError> {
     if conn.query_row(FOREIGN, [], |row| row.get(0))? {
         return Err(StoreError::Foreign);
     }
-    // Durable at every commit (invariant 6): WAL alone would sync at checkpoints only.
+    // Durable at every commit (invariant 6): WAL with a lower level would sync only at checkpoints.
     conn.pragma_update(None, "journal_mode", "WAL")?;
     conn.pragma_update(None, "synchronous", "FULL")?;
     conn.pragma_update(None, "temp_store", "MEMORY")?;
-    // What is deleted or written over is gone from the file: who is erased has been in rows that grew, too.
+    // Zeroes deleted and overwritten content, because an erased visitor was also in rows that were rewritten.
     conn.pragma_update(None, "secure_delete", "ON")?;
-    conn.pragma_update(None, "cache_size", -512 * 1_024)?; // KiB, taken as they are needed
+    conn.pragma_update(None, "cache_size", -512 * 1_024)?; // KiB, allocated on demand
     conn.pragma_update(None, "wal_autocheckpoint", 8_000)?; // pages of 4 KiB
-    // What a burst made of the write-ahead log goes when it begins from the start.
+    // Shrinks a write-ahead log that a burst enlarged, when it restarts from its beginning.
     conn.pragma_update(None, "journal_size_limit", 64 << 20)?;
     conn.set_prepared_statement_cache_capacity(128);
     Ok(MIGRATIONS.to_latest(conn)?)
 }
 
-/// Moves all that is in a connection's write-ahead log into its file, and leaves nothing in it. `false`: not now, somebody reads
-/// an older state or writes, and nobody waits for them.
+/// Moves the write-ahead log into the store's file and truncates it. Returns `false`, without waiting, while another
+/// connection writes or reads an older state.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
@@ -141,14 +141,14 @@ pub fn empty_wal(conn: &Connection) -> Result<bool, StoreError> {
     Ok(!busy?)
 }
 
-/// The length of the store's write-ahead log, in bytes; 0 where there is none.
+/// Length of the store's write-ahead log in bytes; 0 if there is none.
 #[must_use]
 pub fn wal_bytes(data: &Path) -> u64 {
     let log = store_file(data).with_extension("db-wal");
     std::fs::metadata(log).map_or(0, |file| file.len())
 }
 
-/// Whether a later release wrote a store.
+/// Whether a later release wrote the store.
 ///
 /// # Errors
 /// [`StoreError::Migration`].
@@ -166,7 +166,7 @@ pub fn open_readonly(data: &Path) -> Result<Connection, StoreError> {
     if is_later(&conn).map_err(|e| e.of_file(&path))? { Err(StoreError::Later(path)) } else { Ok(conn) }
 }
 
-/// The same, of whichever release wrote it.
+/// Opens the store for reading only, whichever release wrote it.
 ///
 /// # Errors
 /// [`StoreError::Missing`], [`StoreError::Sqlite`].
@@ -176,17 +176,17 @@ pub(crate) fn open_any(data: &Path) -> Result<Connection, StoreError> {
     let conn = Connection::open_with_flags(path, flags)?;
     conn.busy_timeout(LOCKED)?;
     conn.pragma_update(None, "cache_size", -64 * 1_024)?; // KiB: the inner pages of every tree
-    // Pages are read where the operating system has them, the first 2 GiB of the file: nothing is copied, nothing is kept
-    // once for each connection. A disk that fails under it ends the process, which loses nothing that was acknowledged.
+    // Maps the first 2 GiB of the file, so that connections use the operating system's page cache without copies of
+    // their own. A disk error in that range ends the process, which loses nothing that was acknowledged.
     conn.pragma_update(None, "mmap_size", 2_i64 << 30)?;
     conn.set_prepared_statement_cache_capacity(64);
     Ok(conn)
 }
 
-/// The folder, in the data directory, of a restore under way.
+/// Name of the folder of a running restore, in the data directory.
 pub const RESTORING: &str = "restoring";
 
-/// The number of a tenant, given on first sight and kept for ever.
+/// Number of a tenant, assigned at its first use and permanent.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
@@ -195,7 +195,7 @@ pub fn tenant_no(conn: &Connection, name: &str) -> Result<TenantNo, StoreError> 
     find_tenant(conn, name)?.ok_or(StoreError::Corrupt { what: "tenant" })
 }
 
-/// The number of a tenant, if it has one yet.
+/// Number of a tenant; `None` if it has none yet.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
@@ -204,7 +204,7 @@ pub fn find_tenant(conn: &Connection, name: &str) -> Result<Option<TenantNo>, St
     Ok(conn.query_row(find, [name], |row| row.get(0).map(TenantNo)).optional()?)
 }
 
-/// The row of a visitor, if a fact of it ever came.
+/// Row of a visitor; `None` if no fact of it ever arrived.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
@@ -213,10 +213,10 @@ pub fn find_visitor(conn: &Connection, tenant: TenantNo, visitor: VisitorId) -> 
     Ok(conn.prepare_cached(FIND)?.query_row((tenant.0, visitor.as_bytes()), |row| row.get(0)).optional()?)
 }
 
-/// The part of an epoch that counts on; the other is the restore's.
+/// Mask of the bits of an epoch that count up; the upper 32 bits hold the restore epoch.
 pub const EPOCHS_OF_A_RESTORE: u64 = u32::MAX as u64;
 
-/// The counters that only grow. They are read when a transaction begins and written before it ends.
+/// Counters that only grow. A transaction reads them at its begin and saves them before its commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StoreCounters {
     restore: u32,
@@ -226,7 +226,7 @@ pub struct StoreCounters {
 }
 
 impl StoreCounters {
-    /// As they stand.
+    /// Reads the counters.
     ///
     /// # Errors
     /// [`StoreError::Sqlite`].
@@ -239,23 +239,23 @@ impl StoreCounters {
         })?)
     }
 
-    /// Reads them once all that the store says is durable. What a process that ended has written and never synced is read
-    /// back as if it were committed, and goes with the power: nothing may be concluded from it, such as which records the
-    /// log can do without, before a commit of one's own has synced it too.
+    /// Reads the counters once everything in the store is durable. Data that an ended process wrote without a sync
+    /// reads as committed, and a power failure can still lose it. Only after a commit of its own may a process draw
+    /// conclusions from the store, such as which records of the log are no longer needed.
     ///
     /// # Errors
     /// [`StoreError::Sqlite`].
     pub fn settled(conn: &mut Connection) -> Result<Self, StoreError> {
         let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let mut counters = Self::load(&tx)?;
-        // A version that nobody gets: where nothing changes SQLite writes nothing, and syncs nothing.
+        // Consumes a version, because SQLite syncs nothing for a transaction that changes nothing.
         counters.next_version();
         counters.save(&tx)?;
         tx.commit()?;
         Ok(counters)
     }
 
-    /// Keeps them.
+    /// Saves the counters.
     ///
     /// # Errors
     /// [`StoreError::Sqlite`].
@@ -265,54 +265,54 @@ impl StoreCounters {
         Ok(())
     }
 
-    /// A version that was never issued.
+    /// Issues the next version.
     pub fn next_version(&mut self) -> SnapshotVersion {
         self.version += 1;
         self.version()
     }
 
-    /// The version issued last.
+    /// The last issued version.
     #[must_use]
     pub fn version(&self) -> SnapshotVersion {
         SnapshotVersion { restore: self.restore, counter: self.version }
     }
 
-    /// An epoch that was never issued.
+    /// Issues the next epoch.
     pub fn next_epoch(&mut self) -> Epoch {
         self.epoch += 1;
         Epoch(self.epoch)
     }
 
-    /// The epoch issued last.
+    /// The last issued epoch.
     #[must_use]
     pub fn epoch(&self) -> Epoch {
         Epoch(self.epoch)
     }
 
-    /// As they go on after a restore: everything issued from now on is above all that was issued before, and no lease has the
-    /// number of one up to `version`, which may still be acknowledged.
+    /// The counters after a restore: every number issued from now on is above all numbers issued before. No lease
+    /// reuses a number up to `version`, because such a lease may still be acknowledged.
     #[must_use]
     pub fn restored(self, restore: u32, version: u64) -> Self {
         let epoch = u64::from(restore) << 32 | self.epoch & EPOCHS_OF_A_RESTORE;
         Self { restore, epoch, version: self.version.max(version), ..self }
     }
 
-    /// The newest record of the log that is in the store.
+    /// Number of the newest log record that the store contains.
     #[must_use]
     pub fn folded(&self) -> u64 {
         self.folded
     }
 
-    /// Says that the log's records up to this one are in the store.
+    /// Records that the store contains the log's records up to `seq`.
     pub fn fold_to(&mut self, seq: u64) {
         self.folded = self.folded.max(seq);
     }
 }
 
-/// A visitor from a column.
+/// Reads a visitor from a column.
 ///
 /// # Errors
-/// When the column does not hold one.
+/// The column holds no visitor id.
 pub fn visitor_at(row: &Row<'_>, column: usize) -> rusqlite::Result<VisitorId> {
     let bytes: [u8; 16] = row.get(column)?;
     VisitorId::from_bytes(bytes).map_err(|e| {
@@ -321,10 +321,10 @@ pub fn visitor_at(row: &Row<'_>, column: usize) -> rusqlite::Result<VisitorId> {
     })
 }
 
-/// A hash from a column.
+/// Reads the hash of an alternate id from a column.
 ///
 /// # Errors
-/// When the column does not hold one.
+/// The column holds no hash.
 pub fn hash_at(row: &Row<'_>, column: usize) -> rusqlite::Result<AltHash> {
     row.get(column).map(AltHash)
 }

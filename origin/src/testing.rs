@@ -1,4 +1,4 @@
-//! A store in a temporary folder, driven without a network: for the tests beside the code.
+//! A store in a temporary folder, driven without a network, for unit tests.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use std::collections::BTreeMap;
@@ -42,7 +42,7 @@ use crate::views::read::{self, StoreView};
 /// The time at which tests begin.
 pub(crate) const NOW: Millis = 1_800_000_000_000;
 
-/// Numbers without order (Marsaglia's xorshift), the same in every run.
+/// Pseudo-random numbers (Marsaglia's xorshift), the same in every run.
 pub(crate) struct Numbers(pub(crate) u64);
 
 impl Numbers {
@@ -70,7 +70,7 @@ const EXPERIMENTS: &str = r#"[{"id":"e-1","code":1,"starts":0,"arm":[
 
 const MEMBER: KindCode = KindCode(1);
 
-/// As if a catalogue with them had been applied long ago, before whatever a test looks at.
+/// Stores a catalogue with the experiments, as if it had been applied long before the test.
 fn tests(conn: &Connection, tenants: &Tenants) {
     const KEEP: &str = "INSERT INTO catalogues (tenant, version, document, sha256, experiments, applied, by)
         VALUES (?1, 1, '{}', zeroblob(32), ?2, 0, 'tests')";
@@ -97,24 +97,24 @@ impl Origin {
         Self::within(tempfile::tempdir().unwrap())
     }
 
-    /// With experiments in the current catalogue of `demo`.
+    /// A store with experiments in the current catalogue of `demo`.
     pub(crate) fn tested() -> Self {
         let origin = Self::new();
         tests(&origin.conn, &origin.rules.tenants);
         origin
     }
 
-    /// With ids that are crowded, and large, from a few visitors on.
+    /// A store in which ids become oversized groups, or large, from `crowd` visitors on.
     pub(crate) fn of_crowd(crowd: u32) -> Self {
         Self::with(tempfile::tempdir().unwrap(), crowd, 1.0)
     }
 
-    /// With evidence that links from a weight under a login's on.
+    /// A store in which evidence links from the weight `threshold` on, below that of a login.
     pub(crate) fn of_threshold(crowd: u32, threshold: f64) -> Self {
         Self::with(tempfile::tempdir().unwrap(), crowd, threshold)
     }
 
-    /// With the store that a folder holds, if it holds one.
+    /// The store in a folder, created if necessary.
     pub(crate) fn within(folder: tempfile::TempDir) -> Self {
         Self::with(folder, limits::CROWD, 1.0)
     }
@@ -140,7 +140,7 @@ impl Origin {
         Self { conn, rules, metrics, now: NOW, edge, keys, random, folder }
     }
 
-    /// How many erasures its journal has.
+    /// Number of erasures in the journal.
     pub(crate) fn erasures(&self) -> usize {
         let mut count = 0;
         self.rules
@@ -158,7 +158,7 @@ impl Origin {
         self.folder.path()
     }
 
-    /// A tenant forgets who was not seen for so many days.
+    /// Sets `forget_after_days` of a tenant.
     pub(crate) fn forget_after(&mut self, tenant: &str, days: u32) {
         for of in self.edge.tenants.iter_mut().filter(|of| of.name == tenant) {
             of.forget_after_days = days;
@@ -166,7 +166,7 @@ impl Origin {
         self.rules.tenants = Tenants::open(&self.conn, &self.edge, &self.keys).unwrap();
     }
 
-    /// So many more tenants, `t0` and so on.
+    /// Adds `tenants` further tenants, `t0` and so on.
     pub(crate) fn beside(&mut self, tenants: u32) {
         for n in 0..tenants {
             let mut one = self.edge.tenants[0].clone();
@@ -177,7 +177,7 @@ impl Origin {
         self.rules.tenants = Tenants::open(&self.conn, &self.edge, &self.keys).unwrap();
     }
 
-    /// A tenant's people live there, where they say nothing else.
+    /// Sets the time zone of a tenant.
     pub(crate) fn live_in(&mut self, tenant: &str, time_zone: &str) {
         for of in self.edge.tenants.iter_mut().filter(|of| of.name == tenant) {
             of.time_zone = time_zone.to_owned();
@@ -185,7 +185,7 @@ impl Origin {
         self.rules.tenants = Tenants::open(&self.conn, &self.edge, &self.keys).unwrap();
     }
 
-    /// A start whose configuration has only some of the tenants, up to where the outbox is drained.
+    /// Starts with only some of the tenants configured, up to the point where the outbox is drained.
     pub(crate) fn start_with(&mut self, names: &[&str]) {
         let mut edge = self.edge.clone();
         edge.tenants.retain(|tenant| names.contains(&tenant.name.as_str()));
@@ -201,7 +201,7 @@ impl Origin {
         self.rules.tenants = Tenants::open(&self.conn, &self.edge, &self.keys).unwrap();
     }
 
-    /// What the next transaction is given.
+    /// Inputs of the next transaction.
     pub(crate) fn given(&mut self) -> TxnInputs {
         TxnInputs { now: self.now, random: self.random.draw() }
     }
@@ -214,7 +214,7 @@ impl Origin {
         self.sync_all(vec![request]).remove(0)
     }
 
-    /// Several calls folded in one transaction.
+    /// Several calls, folded in one transaction.
     pub(crate) fn sync_all(&mut self, requests: Vec<SyncRequest>) -> Vec<SyncResponse> {
         let read = |request| intake::read(request, &self.rules.tenants, self.now);
         let calls: Vec<_> = requests.into_iter().map(read).collect();
@@ -242,7 +242,7 @@ impl Origin {
         self.sync(SyncRequest { facts, ..SyncRequest::default() })
     }
 
-    /// Facts of the admin side, folded.
+    /// Folds facts of the admin API.
     pub(crate) fn admin(&mut self, tenant: &str, facts: &[Fact]) {
         let no = self.tenant(tenant).no;
         let record = LogRecord::of(facts.iter().map(|fact| CheckedFact { tenant: no, fact: fact.clone() }).collect());
@@ -250,7 +250,7 @@ impl Origin {
         commit::commit_group(&mut self.conn, &self.rules, &self.metrics, given, &[Arc::new(record)], &[]).unwrap();
     }
 
-    /// What the publish consumer is handed now.
+    /// Keys that the publish consumer is handed now.
     pub(crate) fn drain(&mut self, wanted: u16) -> Vec<KvWrite> {
         self.sync(SyncRequest { drain: wanted, ..SyncRequest::default() }).publish
     }
@@ -260,7 +260,7 @@ impl Origin {
         self.sync(SyncRequest { applied, ..SyncRequest::default() });
     }
 
-    /// Lets time pass and writes everything that is due to a KV, until nothing is.
+    /// Advances the time and writes all due keys to a KV, until none is due.
     pub(crate) fn settle(&mut self, kv: &mut BTreeMap<String, String>) {
         for _ in 0..1_000 {
             self.now += 60_000;
@@ -276,7 +276,7 @@ impl Origin {
             }
             self.acknowledge(&writes);
         }
-        unreachable!("the outbox never ends");
+        unreachable!("the outbox never empties");
     }
 
     pub(crate) fn tenant(&self, name: &str) -> &TenantContext {
@@ -335,7 +335,7 @@ impl Origin {
     }
 }
 
-/// What a run works on and with, where a test says no more of it.
+/// The context of a job run, with defaults.
 pub(crate) fn place<'a>(
     data: &'a Path,
     conn: &'a mut Connection,
@@ -395,7 +395,7 @@ pub(crate) fn impression(visitor: VisitorId, n: u32, received: Millis) -> Fact {
     )
 }
 
-/// An event of that name.
+/// An event with a name.
 pub(crate) fn tracked(of: VisitorId, n: u32, at: Millis, name: &str) -> Fact {
     fact(of, n, at, FactKind::Track { name: name.to_owned(), value: None, properties: None, order: None })
 }
@@ -405,7 +405,7 @@ pub(crate) fn purchase(visitor: VisitorId, n: u32, received: Millis, value: Micr
     fact(visitor, n, received, what)
 }
 
-/// A purchase of an order.
+/// A purchase with an order.
 pub(crate) fn ordered(visitor: VisitorId, order: &str, received: Millis, value: Micros) -> Fact {
     let order = OrderHash::of(order);
     let what = FactKind::Track { name: PURCHASE.to_owned(), value: Some(value), properties: None, order: Some(order) };

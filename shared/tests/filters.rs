@@ -1147,8 +1147,7 @@ proptest! {
         people.count_events(&first_acts(counted.0));
         people.settle();
         let mut plain: BTreeMap<u64, (u16, Someone, Acts)> = BTreeMap::new();
-        // Some partitions are stored after some writes, the others after more; people written since then are written
-        // again.
+        // Partitions are stored after different numbers of writes; people written since then are written again.
         let (began, ended, cut) = (kept.0.min(kept.1), kept.0.max(kept.1), kept.2);
         let (mut blocks, mut used, mut since) = (Vec::new(), UsedTexts::default(), BTreeSet::new());
         let mut names = people.pack_names(&used);

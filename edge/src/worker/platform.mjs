@@ -32,10 +32,7 @@ const STALE = "Cannot invoke closure from previous WASM instance";
 addEventListener("error", ({ error }) => error?.message !== STALE && restart());
 addEventListener("unhandledrejection", ({ reason }) => restartAfter(reason));
 
-/**
- * One event (a request, a batch of messages, a cron, a call of an object). Rust gets it instead of the platform's
- * context.
- */
+/** One event: a request, a batch of messages, a cron or a call of an object. It stands in for the platform's context. */
 class EventScope {
   waits = new Set();
   instance = restarts;
@@ -54,8 +51,7 @@ class EventScope {
         if (this.instance === restarts) settle(value);
         else this.abandon();
       };
-      // After a pause of the isolate, timers run before values that arrived in the meantime, so the last 10 ms are a
-      // second timer.
+      // After a pause of the isolate, timers run before values that arrived. So the last 10 ms are a second timer.
       const timer = setTimeout(() => setTimeout(end, Math.min(ms, 10), reject, "late"), ms - 10);
       this.waits.add(timer);
       promise.then((value) => end(resolve, value), (error) => end(reject, error));

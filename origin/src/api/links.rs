@@ -88,7 +88,7 @@ async fn add(State(app): State<Arc<ApiState>>, request: Request) -> Answer {
     let no = tenant.no;
     // Whom it names, and what ended the tie, may be acknowledged and not stored yet.
     app.fold_before(&tenant).await;
-    let facts = live.readers.read(move |view| connections::describe_evidence(view.conn, no, facts)).await?;
+    let facts = live.readers.read(move |view| connections::date_evidence(view.conn, no, facts)).await?;
     let unknown = |visitor| {
         let message = format!("the tenant's store does not have the visitor {visitor}");
         ApiError::new(StatusCode::NOT_FOUND, "unknown_visitor", message)

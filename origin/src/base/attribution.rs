@@ -1,57 +1,58 @@
-//! Attribution: who asked for a change, and why.
+//! Attribution of a change: its author and the reason given.
 
 use causeway_shared::base::limits;
 use serde::{Deserialize, Serialize};
 
-/// The author of erasures by the job `retention`.
+/// Author of erasures by the job `retention`.
 pub(crate) const RETENTION: &str = "job:retention";
 
-/// Who asked for a change, and why: as it travels in the log.
+/// Author of a change and the reason given, as stored with a log record.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Attribution {
-    /// `token:NUMBER`, `cli`, `visitor`, `job:NAME`.
+    /// Kind of author: `token:NUMBER`, `cli`, `admin`, `visitor`, `journal` or `job:NAME`.
     pub by: String,
-    /// What the token, or the operating system's user, is called.
+    /// Name of the token, or of the operating system's user.
     pub name: Option<String>,
-    /// The token's role.
+    /// Role of the token.
     pub role: Option<String>,
-    /// Why, in the words of who asked.
+    /// Reason in the author's words.
     pub reason: Option<String>,
-    /// The visitor that another was unlinked from: the facts do not say it.
+    /// For an unlink: the second visitor, which the fact does not contain.
     pub other: Option<String>,
-    /// What many records have in common, which come to one row: the run of an import, as a receipt.
+    /// Receipt of an import run; its records share one row of the audit trail.
     pub run: Option<String>,
 }
 
 impl Attribution {
-    /// By a token of the admin side.
+    /// A change made with a token of the admin API.
     #[must_use]
     pub fn token(id: i64, name: &str, role: &str, reason: Option<String>) -> Self {
         let role = Some(role.to_owned());
         Self { by: format!("token:{id}"), name: bounded_name(name), role, reason, ..Self::default() }
     }
 
-    /// By the command line, as the operating system's user of that name.
+    /// A change made on the command line; `user` is the name of the operating system's user.
     #[must_use]
     pub fn cli(user: Option<&str>, reason: Option<String>) -> Self {
         Self { name: user.and_then(bounded_name), reason, ..Self::by("cli") }
     }
 
-    /// By somebody who gives no reason.
+    /// An attribution with an author only; `who` has the form of the field `by`.
     #[must_use]
     pub fn by(who: &str) -> Self {
         Self { by: who.to_owned(), ..Self::default() }
     }
 
-    /// Of a record: where nothing was said of it, it is an edge's, who speaks for visitors alone.
+    /// Attribution of a log record. A record without one came from the admin API (`admin`) or from an edge, which acts
+    /// for visitors only.
     #[must_use]
     pub fn of(said: Option<&Self>, admin: bool) -> Self {
         said.cloned().unwrap_or_else(|| Self::by(if admin { "admin" } else { "visitor" }))
     }
 }
 
-/// A name without what does not belong into a line.
+/// Removes line breaks and control characters and cuts the name to [`limits::REASON_CHARS`]; `None` if nothing remains.
 pub(crate) fn bounded_name(name: &str) -> Option<String> {
     let name: String = name.chars().filter(|c| !breaks_line(*c)).take(limits::REASON_CHARS).collect();
     Some(name).filter(|name| !name.is_empty())
@@ -61,15 +62,15 @@ pub(crate) fn breaks_line(c: char) -> bool {
     c.is_control() || matches!(c, '\u{2028}' | '\u{2029}')
 }
 
-/// A reason that is refused.
+/// A reason that is too long, empty or contains a control character.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "a reason is one line of 1 to {} characters, none of them a control character: shorten it, or name the ticket that says it",
+    "invalid reason: expected one line of 1 to {} characters without control characters; shorten it, or name a ticket",
     limits::REASON_CHARS
 )]
 pub struct BadReason;
 
-/// A reason from outside.
+/// Checks a reason from outside and returns it without surrounding spaces.
 ///
 /// # Errors
 /// [`BadReason`].

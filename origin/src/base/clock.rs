@@ -1,4 +1,4 @@
-//! The one place that reads the clock, and draws random bits.
+//! The only module that reads the clock and draws random bits.
 
 use std::sync::LazyLock;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -11,19 +11,19 @@ pub fn now() -> Millis {
     SystemTime::now().duration_since(UNIX_EPOCH).ok().and_then(|d| Millis::try_from(d.as_millis()).ok()).unwrap_or(0)
 }
 
-/// When the clock below began.
+/// Start of the clock of [`steady_now`].
 static BEGAN: LazyLock<Instant> = LazyLock::new(Instant::now);
 
-/// Milliseconds by a clock that never goes back and begins with 1 in this process: for ages within it.
+/// Milliseconds of a monotonic clock that starts at 1 in this process; for ages within the process.
 #[must_use]
 pub fn steady_now() -> Millis {
     Millis::try_from(BEGAN.elapsed().as_millis()).map_or(Millis::MAX, |ms| ms.saturating_add(1))
 }
 
-/// Random bytes that nobody else has.
+/// Random bytes from the operating system.
 ///
 /// # Errors
-/// As the operating system says.
+/// The operating system's error.
 pub fn random_bytes<const N: usize>() -> Result<[u8; N], getrandom::Error> {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes)?;

@@ -1,4 +1,4 @@
-//! The origin's configuration: one TOML file, the environment over it, checked as a whole.
+//! The origin's configuration: one TOML file, overridden by environment variables and checked as a whole.
 
 use std::ffi::OsString;
 use std::net::IpAddr;
@@ -19,7 +19,7 @@ use crate::base::job_kinds::{JobIntervals, JobKind};
 use crate::base::settings_reference::{SETTINGS, SettingShape};
 use crate::base::time_zones;
 
-/// What the origin runs with.
+/// The checked configuration of the origin.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
     /// Address and port to listen on; port 0 takes a free one.
@@ -28,9 +28,9 @@ pub struct Config {
     pub data: PathBuf,
     /// The key file.
     pub keys: PathBuf,
-    /// How long a person's siblings wait for news of one another, in milliseconds.
+    /// Pause before a change is published to the person's other visitors, in milliseconds.
     pub sibling_publish_ms: Millis,
-    /// Until every location of the edge shows what the KV took, in milliseconds.
+    /// Time until every location of the edge shows a KV write, in milliseconds.
     pub kv_settled_ms: Millis,
     /// Log filter, in `tracing`'s directives.
     pub log: String,
@@ -38,15 +38,15 @@ pub struct Config {
     pub log_format: LogFormat,
     /// Read-only connections to the store, 1 to 64.
     pub readers: usize,
-    /// Facts that may wait in the log to be folded; above, syncs are told to come back.
+    /// Most facts that may wait in the log to be folded; above it, syncs are answered 503.
     pub most_unfolded: usize,
-    /// How long a stop waits for requests under way.
+    /// Time that a stop waits for running requests.
     pub drain: Duration,
-    /// Bounds and time limits of connections.
+    /// Limits of HTTP connections.
     pub http: HttpLimits,
-    /// How often each job runs by itself.
+    /// Interval of each job's timer.
     pub jobs: JobIntervals,
-    /// The tenants, as the edge has them too.
+    /// The tenants, as in the edge's configuration.
     pub edge: EdgeConfig,
 }
 
@@ -61,7 +61,7 @@ pub enum LogFormat {
     Json,
 }
 
-/// Why there is no usable configuration.
+/// The reason why the configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file could not be read.
@@ -69,42 +69,42 @@ pub enum ConfigError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
-    /// A tenant's file of words could not be read.
-    #[error("cannot read the words {}: the tenant's `catalogue` names it, beside the configuration", path.display())]
+    /// A tenant's vocabulary file could not be read.
+    #[error("cannot read the vocabulary file {}: the tenant's `catalogue` names it, relative to the configuration", path.display())]
     Words {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
-    /// The file is not TOML, or has a key or a value that does not belong there.
-    #[error("the configuration {} is not understood: see `causeway config reference`", path.display())]
+    /// The file is not TOML, or has an unknown key or an invalid value.
+    #[error("the configuration {} is invalid: see `causeway config reference`", path.display())]
     Parse {
         /// The file.
         path: PathBuf,
-        /// Where and why.
+        /// Position and cause.
         #[source]
         source: Box<toml::de::Error>,
     },
-    /// A variable of the environment does not hold what it should.
+    /// An environment variable has an invalid value.
     #[error("{name} in the environment must be {expected}")]
     Environment {
         /// The variable.
         name: &'static str,
-        /// What it must be.
+        /// Description of a valid value.
         expected: &'static str,
     },
-    /// It can be read and cannot be used.
+    /// The file could be read, and some values are invalid.
     #[error("{} problems in the configuration:\n{}", .0.len(), problem_lines(.0))]
     Problems(Vec<ConfigProblem>),
 }
 
-/// One problem a line: path, then what is wrong.
+/// One line for each problem: path of the key, then the fault.
 #[must_use]
 pub fn problem_lines(problems: &[ConfigProblem]) -> String {
     let line = |p: &ConfigProblem| format!("  {}: {}", p.path, p.message);
@@ -151,7 +151,7 @@ impl Default for ConfigFile {
     }
 }
 
-/// `[http]`; the meaning, the range and the reason of each are in the reference.
+/// Table `[http]`; [`SETTINGS`] documents the meaning, range and reason of each key.
 #[derive(Deserialize)]
 #[cfg_attr(test, derive(serde::Serialize))]
 #[serde(deny_unknown_fields, default)]
@@ -196,17 +196,17 @@ impl HttpTable {
     }
 }
 
-/// A year between two runs of a job.
+/// Longest interval of a job: one year.
 const MOST_EVERY_MS: Millis = 365 * DAY_MS;
 
 impl Config {
-    /// Reads the file and lays the environment over it.
+    /// Reads the file and applies environment variables over it.
     ///
-    /// `env` gives a variable's value; paths in the file are relative to it, paths in the environment to
-    /// the working directory.
+    /// `env` returns the value of a variable. Paths in the file are relative to the file; paths in variables are
+    /// relative to the working directory.
     ///
     /// # Errors
-    /// [`ConfigError`], with every problem of the document at once.
+    /// [`ConfigError`]; [`ConfigError::Problems`] lists every invalid value.
     pub fn load(path: &Path, env: impl Fn(&str) -> Option<OsString>) -> Result<Self, ConfigError> {
         let text =
             std::fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
@@ -222,10 +222,10 @@ impl Config {
     ) -> Result<Self, ConfigError> {
         let not_understood =
             |source: toml::de::Error| ConfigError::Parse { path: path.to_owned(), source: Box::new(source) };
-        // Once as it stands, so that an error in the file shows its line.
+        // Parsed before the overlay, so that an error in the file shows its line.
         toml::from_str::<ConfigFile>(text).map_err(not_understood)?;
         let mut table: toml::Table = toml::from_str(text).map_err(not_understood)?;
-        // A default path is relative to the file as well.
+        // A default path is also relative to the file.
         let ConfigFile { data, keys, .. } = ConfigFile::default();
         for (key, default) in [("data", data), ("keys", keys)] {
             let default = || default.to_string_lossy().into_owned().into();
@@ -246,7 +246,8 @@ impl Config {
     }
 }
 
-/// Whether sends may be told there: what goes over a network is encrypted.
+/// Whether a URL is a valid webhook: `https:`, or `http:` to a loopback address, so that no data crosses a network in
+/// clear text.
 fn is_webhook(url: &str) -> bool {
     let Some(uri) = url.parse::<Uri>().ok().filter(|_| url.len() <= limits::WEBHOOK_BYTES) else { return false };
     let is_local = |host: &str| {
@@ -260,14 +261,14 @@ fn is_webhook(url: &str) -> bool {
     }
 }
 
-/// The words of a tenant's file.
+/// Reads a tenant's vocabulary of action types and view types.
 fn load_vocabulary(path: &Path) -> Result<Vocabulary, ConfigError> {
     let unread = |source| ConfigError::Words { path: path.to_owned(), source };
     let text = std::fs::read_to_string(path).map_err(unread)?;
     toml::from_str(&text).map_err(|source| ConfigError::Parse { path: path.to_owned(), source: Box::new(source) })
 }
 
-/// Puts the environment's values in the place of the file's.
+/// Replaces values of the file by values of environment variables.
 fn overlay_variables(table: &mut toml::Table, env: impl Fn(&str) -> Option<OsString>) -> Result<(), ConfigError> {
     for setting in SETTINGS {
         let Some(text) = env(setting.env) else {
@@ -367,12 +368,13 @@ impl ConfigFile {
     }
 }
 
-/// Bounds of what a connection may take; see `[http]` in `reference.rs`.
+/// Limits of a connection; documented under `[http]` in [`SETTINGS`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HttpLimits {
-    /// Connections that may be open at once.
+    /// Most connections that are open at the same time.
     pub connections: usize,
-    /// Bytes of a request's head that are taken in any case, at least 8,192; over twice as many are refused.
+    /// Bytes of a request's head that are always accepted, at least 8,192; a head of more than twice the value is
+    /// refused.
     pub head_bytes: usize,
     /// Time for a head, from its first byte to its last.
     pub head_time: Duration,
@@ -380,7 +382,7 @@ pub struct HttpLimits {
     pub body_time: Duration,
     /// Time between an answer and the head of the next request, and between opening and the first head.
     pub idle_time: Duration,
-    /// Time in which a reader must take some of an answer that waits for it.
+    /// Time within which the reader must accept part of a waiting answer.
     pub write_time: Duration,
 }
 
@@ -435,7 +437,7 @@ mod tests {
         ];
         let config = parse(&format!("listen = \"127.0.0.1:1\"\n{SMALL}"), &env).unwrap();
         assert_eq!(config.listen, "0.0.0.0:9");
-        // Relative to the working directory, also where it is called as the default is.
+        // Relative to the working directory, even if the value equals the default.
         assert_eq!((config.data.as_path(), config.keys.as_path()), (Path::new("here"), Path::new("keys.json")));
         assert_eq!(config.readers, 2);
         assert_eq!(config.log_format, LogFormat::Json);

@@ -1,42 +1,42 @@
-//! The jobs by name, how often each runs, what triggers a run and how it ends.
+//! Jobs: their names, intervals, triggers and outcomes.
 
 use causeway_shared::base::ids::Millis;
 use causeway_shared::base::time::HOUR_MS;
 use serde::Deserialize;
 
-/// A job by its name.
+/// A job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum JobKind {
-    /// What is no longer needed of visitors goes.
+    /// Deletes data of visitors that is no longer needed.
     Trim,
-    /// Visitors that were not seen for as long as their tenant says are erased.
+    /// Erases visitors that were not seen for their tenant's `forget_after_days`.
     Retention,
-    /// People as all evidence makes them.
+    /// Recomputes all people from all evidence.
     Reconcile,
-    /// A tenant's model, learned anew.
+    /// Trains a tenant's model.
     Train,
-    /// Every key of the KV, written anew.
+    /// Writes every KV key again.
     Publish,
-    /// What the visitors of a person do not know of one another yet is published to all of them now.
+    /// Publishes waiting changes to all visitors of a person at once, without the pause for siblings.
     Compact,
-    /// Sums that are kept are counted anew from what they add up.
+    /// Recomputes stored sums from the rows that they add up.
     Rollup,
-    /// Every key of the KV read back, and mended.
+    /// Reads every KV key back and repairs differences.
     Verify,
-    /// The columns of audiences, built anew.
+    /// Rebuilds the audience index.
     Columns,
-    /// Audiences kept as segments, those that are due.
+    /// Materialises the audiences that are due.
     Materialise,
-    /// When all people are active, summed up.
+    /// Sums up the activity histograms of all people.
     Rhythm,
-    /// People drawn for sends are told, those sends that are due.
+    /// Runs the sends that are due and reports the drawn people to the webhook.
     Send,
-    /// Damage of the store is searched for.
+    /// Searches the store for damage.
     Scrub,
 }
 
 impl JobKind {
-    /// All of them; of two that are due at once the first goes first.
+    /// All jobs; of two jobs that are due together, the earlier one in this list runs first.
     pub const ALL: [Self; 13] = [
         Self::Trim,
         Self::Retention,
@@ -53,13 +53,13 @@ impl JobKind {
         Self::Scrub,
     ];
 
-    /// Their names, in the same order.
+    /// Names of all jobs, in the order of [`Self::ALL`].
     #[must_use]
     pub fn names() -> [&'static str; 13] {
         Self::ALL.map(Self::name)
     }
 
-    /// Its name.
+    /// Name of the job on the command line, in the API and in metrics.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -79,14 +79,15 @@ impl JobKind {
         }
     }
 
-    /// The job of that name.
+    /// The job with a name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|job| job.name() == name)
     }
 
-    /// Whether its timer waits for a date that a sync vouches for, or one that none says is wrong: what goes for good by what
-    /// it takes to be old waits for the first, and who is told, and exposed by that, for the other.
+    /// Whether the timer must wait for a trustworthy date. Jobs that delete by age wait for a date that a sync
+    /// confirms; `send` waits only while a sync contradicts the date. `vouched` is the result of
+    /// [`crate::base::metrics::Metrics::vouches`].
     #[must_use]
     pub fn is_held(self, vouched: Option<bool>) -> bool {
         match self {
@@ -96,13 +97,13 @@ impl JobKind {
         }
     }
 
-    /// Whether it is due when somebody set it: what may take hours gives way to it.
+    /// Whether the job runs at times that a user chose; long jobs are interrupted for it.
     #[must_use]
     pub fn is_on_time(self) -> bool {
         matches!(self, Self::Materialise | Self::Send)
     }
 
-    /// Whether a run that is cut goes on where it was, as far as it says so; others begin anew.
+    /// Whether an interrupted run continues where it stopped; other jobs start again.
     #[must_use]
     pub fn keeps_its_place(self) -> bool {
         matches!(
@@ -118,22 +119,22 @@ impl JobKind {
     }
 }
 
-/// What woke a run.
+/// The cause of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trigger {
-    /// It was due.
+    /// The job was due.
     Timer,
-    /// A call of the admin side.
+    /// A call of the admin API.
     Signal,
     /// `causeway job run`.
     Command,
 }
 
 impl Trigger {
-    /// All of them.
+    /// All triggers.
     pub const ALL: [Self; 3] = [Self::Timer, Self::Signal, Self::Command];
 
-    /// Its name.
+    /// Name of the trigger in reports.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -144,28 +145,28 @@ impl Trigger {
     }
 }
 
-/// How a run ended.
+/// The outcome of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RunOutcome {
-    /// All was done.
+    /// The run completed.
     Done,
-    /// Something must be looked at: the report says what.
+    /// The run failed or found a fault; the report names it.
     Failed,
-    /// It was cut; what it had done is kept.
+    /// The run was stopped; its completed steps remain.
     Interrupted,
 }
 
 impl RunOutcome {
-    /// All of them.
+    /// All outcomes.
     pub const ALL: [Self; 3] = [Self::Done, Self::Failed, Self::Interrupted];
 
-    /// Their names, in the same order.
+    /// Names of all outcomes, in the order of [`Self::ALL`].
     #[must_use]
     pub fn names() -> [&'static str; 3] {
         Self::ALL.map(Self::name)
     }
 
-    /// Its name.
+    /// Name of the outcome in reports and metrics.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -176,32 +177,32 @@ impl RunOutcome {
     }
 }
 
-/// How often each job runs by itself, in hours; 0: never.
+/// Hours between two runs of each job by its timer; 0: the timer never starts it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[cfg_attr(test, derive(serde::Serialize))]
 #[serde(deny_unknown_fields, default)]
 pub struct JobIntervals {
-    /// `trim`.
+    /// Hours between runs of `trim`; 0: never.
     pub trim_hours: u32,
-    /// `retention`.
+    /// Hours between runs of `retention`; 0: never.
     pub retention_hours: u32,
-    /// `reconcile`.
+    /// Hours between runs of `reconcile`; 0: never.
     pub reconcile_hours: u32,
-    /// `train`, for each tenant.
+    /// Hours between runs of `train` for each tenant; 0: never.
     pub train_hours: u32,
-    /// `compact`.
+    /// Hours between runs of `compact`; 0: never.
     pub compact_hours: u32,
-    /// `rollup`.
+    /// Hours between runs of `rollup`; 0: never.
     pub rollup_hours: u32,
-    /// `verify`.
+    /// Hours between runs of `verify`; 0: never.
     pub verify_hours: u32,
-    /// `publish`.
+    /// Hours between runs of `publish`; 0: never.
     pub publish_hours: u32,
-    /// `columns`.
+    /// Hours between runs of `columns`; 0: never.
     pub columns_hours: u32,
-    /// `rhythm`.
+    /// Hours between runs of `rhythm`; 0: never.
     pub rhythm_hours: u32,
-    /// `scrub`.
+    /// Hours between runs of `scrub`; 0: never.
     pub scrub_hours: u32,
 }
 
@@ -224,7 +225,7 @@ impl Default for JobIntervals {
 }
 
 impl JobIntervals {
-    /// How often, in milliseconds; 0: never.
+    /// Interval of a job in milliseconds; 0: the timer never starts it.
     #[must_use]
     pub fn of(&self, job: JobKind) -> Millis {
         let hours = match job {
@@ -239,7 +240,7 @@ impl JobIntervals {
             JobKind::Columns => self.columns_hours,
             JobKind::Rhythm => self.rhythm_hours,
             JobKind::Scrub => self.scrub_hours,
-            // Each audience and each send says when.
+            // Each audience and each send has its own schedule.
             JobKind::Materialise | JobKind::Send => 0,
         };
         Millis::from(hours) * HOUR_MS

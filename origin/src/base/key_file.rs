@@ -1,6 +1,6 @@
-//! The key file: reading it, completing it, and the three steps of a rotation.
+//! The key file: loading, completion, and the three steps of a rotation.
 //!
-//! The steps are pure functions on [`KeySet`]; [`load`] and [`save`] are the file.
+//! The steps are pure functions on [`KeyRing`] and [`KeySet`]; [`load_file`] and [`save_file`] do the I/O.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -19,10 +19,10 @@ use serde::{Deserialize, Serialize};
 use crate::base::config::problem_lines;
 use crate::base::folders::make_folder;
 
-/// The `kid` of the proof key that a dev tenant signs its own proofs with.
+/// `kid` of the proof key with which a dev tenant signs its own proofs.
 pub const DEV_PROOF: &str = "dev-1";
 
-/// Why keys cannot be had or changed.
+/// The reason why keys cannot be loaded or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
     /// The file could not be read.
@@ -30,21 +30,21 @@ pub enum KeyError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
-    /// The file is not a key file. The source never shows a secret: only where it stopped.
-    #[error("the key file {} is not understood (line {line}, column {column})", path.display())]
+    /// The file is not a key file. The error names only a position and never shows a secret.
+    #[error("the key file {} is invalid (line {line}, column {column})", path.display())]
     Parse {
         /// The file.
         path: PathBuf,
-        /// Where reading stopped.
+        /// Line at which parsing stopped.
         line: usize,
-        /// Where in that line.
+        /// Column in that line.
         column: usize,
     },
-    /// An object of the file has a key twice.
+    /// An object of the file contains a key twice.
     #[error("the key file {}: `{key}` is repeated, keep one of them", path.display())]
     Repeated {
         /// The file.
@@ -57,7 +57,7 @@ pub enum KeyError {
     Write {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
@@ -66,25 +66,25 @@ pub enum KeyError {
     Problems {
         /// The file.
         path: PathBuf,
-        /// What is wrong with which key.
+        /// The problems, each with the path of its key.
         problems: Vec<ConfigProblem>,
     },
     /// The machine's random source failed.
-    #[error("the machine's random source gives nothing")]
+    #[error("the operating system's random source failed")]
     Random(#[source] getrandom::Error),
-    /// A second old key would be needed.
+    /// The ring still has an old key.
     #[error("key {0} is still old: retire it first")]
     OldStays(u8),
-    /// The active key cannot go.
-    #[error("key {0} is active: it is being written; rotate first")]
+    /// The only active key cannot be removed.
+    #[error("key {0} is active and in use: rotate first")]
     Active(u8),
-    /// There is nothing to retire.
+    /// The ring has no old key.
     #[error("there is no old key to retire")]
     NothingOld,
-    /// No key has the number.
+    /// The ring has no key with that number.
     #[error("there is no key {0}")]
     Unknown(u8),
-    /// All numbers are taken.
+    /// No key number is free, or the ring is full.
     #[error("no key number from 1 to 255 is free")]
     Full,
 }
@@ -93,14 +93,14 @@ fn error_advice(source: &std::io::Error) -> &'static str {
     if source.kind() == std::io::ErrorKind::NotFound { ": `causeway keys init` makes one" } else { "" }
 }
 
-/// What a rotation did.
+/// The result of one rotation step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RotationResult {
-    /// A first key was made, and is written at once.
+    /// A first key was created and is active at once.
     First(u8),
-    /// A next key was made: spread it to every edge, then rotate again.
+    /// A next key was created: distribute it to every edge, then rotate again.
     Staged(u8),
-    /// The next key is active now; the one before is old, still read.
+    /// The next key became active; the previous one is old and still accepted.
     Promoted {
         /// The active key.
         active: u8,
@@ -109,18 +109,18 @@ pub enum RotationResult {
     },
 }
 
-/// The key file.
+/// The key file: the keys, and the numbers that must not be reused.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "KeyDocument", into = "KeyDocument")]
 pub struct KeyFile {
     /// The keys.
     pub keys: KeySet,
-    /// The highest number of a key that was dropped before it was ever active: a number that browsers or the KV have met never
-    /// names another secret. Edges have no use for it.
+    /// Highest number of a key that was removed before it became active; 0: none. Such a number never names another
+    /// secret, because browsers or the KV may hold values made with it. Edges do not need it.
     pub dropped: u8,
 }
 
-/// As it is written.
+/// JSON form of [`KeyFile`].
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct KeyDocument {
@@ -159,7 +159,7 @@ pub fn load_checked(path: &Path, edge: &EdgeConfig) -> Result<KeySet, KeyError> 
     if problems.is_empty() { Ok(keys) } else { Err(KeyError::Problems { path: path.to_owned(), problems }) }
 }
 
-/// Reads the keys of the key file as they are.
+/// Reads the keys of the key file without checking them.
 ///
 /// # Errors
 /// [`KeyError::Read`], [`KeyError::Parse`].
@@ -167,7 +167,7 @@ pub fn load_keys(path: &Path) -> Result<KeySet, KeyError> {
     Ok(load_file(path)?.keys)
 }
 
-/// Reads the key file as it is.
+/// Reads the key file without checking its keys.
 ///
 /// # Errors
 /// [`KeyError::Read`], [`KeyError::Parse`].
@@ -179,11 +179,12 @@ pub fn load_file(path: &Path) -> Result<KeyFile, KeyError> {
     })
 }
 
-/// Held while the key file is changed: another that changes it waits.
+/// Exclusive lock on the key file during a change; other writers wait.
 #[derive(Debug)]
 pub struct KeyFileLock(#[expect(dead_code, reason = "the open folder is the lock")] std::fs::File);
 
-/// Takes the file's folder until the lock is dropped, from reading the file on: else of two changes one is lost.
+/// Locks the file's directory until the lock is dropped. The caller locks before it reads the file; otherwise one of
+/// two concurrent changes is lost.
 ///
 /// # Errors
 /// [`KeyError::Write`].
@@ -200,19 +201,19 @@ fn parent_folder(path: &Path) -> &Path {
     path.parent().filter(|parent| *parent != Path::new("")).unwrap_or(Path::new("."))
 }
 
-/// Whether others than the owner may read the file.
+/// Whether users other than the owner can read the file.
 #[must_use]
 pub fn is_exposed(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|m| m.permissions().mode() & 0o077 != 0)
 }
 
-/// Writes the key file in one step, readable by its owner alone: who has it keeps it, though root rotates.
+/// Replaces the key file atomically, readable by its owner only. The owner stays the same even if root writes the file.
 ///
 /// # Errors
-/// [`KeyError::Write`]; the file before is then still whole.
+/// [`KeyError::Write`]; the previous file is then intact.
 pub fn save_file(path: &Path, file: &KeyFile) -> Result<(), KeyError> {
     let failed = |source| KeyError::Write { path: path.to_owned(), source };
-    // A link goes on to point at the keys that are used.
+    // A symbolic link stays a link; its target is replaced.
     let path = &std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let text = serde_json::to_string_pretty(file).map_err(|e| failed(e.into()))?;
     write_private(path, text.as_bytes()).map_err(failed)
@@ -222,12 +223,12 @@ fn write_private(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let folder = parent_folder(path);
     make_folder(folder)?;
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let beside = folder.join(format!(".{name}.{}", std::process::id()));
+    let temporary = folder.join(format!(".{name}.{}", std::process::id()));
     let written = std::fs::OpenOptions::new()
         .write(true)
         .create_new(true)
         .mode(0o600)
-        .open(&beside)
+        .open(&temporary)
         .and_then(|mut file| {
             if let Ok(before) = std::fs::metadata(path) {
                 fchown(&file, Some(before.uid()), Some(before.gid()))?;
@@ -236,16 +237,16 @@ fn write_private(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
             file.write_all(b"\n")?;
             file.sync_all()
         })
-        .and_then(|()| std::fs::rename(&beside, path));
+        .and_then(|()| std::fs::rename(&temporary, path));
     if written.is_err() {
-        // The error that counts is the first one.
-        drop(std::fs::remove_file(&beside));
+        // Only the first error is reported.
+        drop(std::fs::remove_file(&temporary));
         return written;
     }
     std::fs::File::open(folder)?.sync_all()
 }
 
-/// Makes what is missing for these tenants, and touches nothing that is there. Returns what it made.
+/// Creates missing keys for these tenants and changes no existing key. Returns the paths of the new keys.
 ///
 /// # Errors
 /// [`KeyError::Random`].
@@ -281,11 +282,11 @@ fn first_key(ring: &mut KeyRing, name: &str, made: &mut Vec<String>) -> Result<(
     Ok(())
 }
 
-/// One step of a rotation: without a next key makes one; with one, makes it the active key. `dropped` is the highest number that
-/// [`retire`] dropped of any ring.
+/// Performs one rotation step: creates a next key if there is none, otherwise makes the next key active. `dropped` is
+/// the highest number that [`retire_key`] dropped from any ring.
 ///
 /// # Errors
-/// [`KeyError::OldStays`] when an old key was not retired yet, [`KeyError::Random`], [`KeyError::Full`].
+/// [`KeyError::OldStays`] if an old key was not retired, [`KeyError::Random`], [`KeyError::Full`].
 pub fn rotate_ring(ring: &mut KeyRing, dropped: u8) -> Result<RotationResult, KeyError> {
     let of = |ring: &KeyRing, stage| ring.0.iter().find(|k| k.stage == stage).map(|k| k.id);
     let Some(active) = of(ring, KeyStage::Active) else {
@@ -307,25 +308,25 @@ pub fn rotate_ring(ring: &mut KeyRing, dropped: u8) -> Result<RotationResult, Ke
     Ok(RotationResult::Promoted { active: next, old: active })
 }
 
-/// Removes the old key, or the one named: a next key that shall not be used after all. What was hashed with one is out there:
-/// `dropped` keeps the highest such number.
+/// Removes the old key, or the key `id`, such as a next key that will not be used. If the removed number was the
+/// highest, `dropped` records it, because values hashed with that key may exist.
 ///
 /// # Errors
 /// [`KeyError::Active`], [`KeyError::NothingOld`], [`KeyError::Unknown`].
 pub fn retire_key(ring: &mut KeyRing, id: Option<u8>, dropped: &mut u8) -> Result<u8, KeyError> {
-    let place = match id {
+    let index = match id {
         Some(id) => ring.0.iter().position(|k| k.id == id).ok_or(KeyError::Unknown(id))?,
         None => {
             let old = ring.0.iter().position(|k| k.stage == KeyStage::Old);
             old.ok_or(KeyError::NothingOld)?
         }
     };
-    // Of two active ones, which a file made by hand may have, one can go.
+    // One of two active keys, which a hand-written file may have, can be removed.
     let is_only = ring.0.iter().filter(|k| k.stage == KeyStage::Active).count() == 1;
-    match ring.0.get(place) {
+    match ring.0.get(index) {
         Some(key) if key.stage == KeyStage::Active && is_only => Err(KeyError::Active(key.id)),
         Some(_) => {
-            let RingKey { id, .. } = ring.0.remove(place);
+            let RingKey { id, .. } = ring.0.remove(index);
             if ring.0.iter().all(|key| key.id < id) {
                 *dropped = id.max(*dropped);
             }
@@ -335,7 +336,7 @@ pub fn retire_key(ring: &mut KeyRing, id: Option<u8>, dropped: &mut u8) -> Resul
     }
 }
 
-/// Adds a key with a number that comes after every other, so that one is not reused soon.
+/// Adds a key with the number after the highest one, so that a number is not reused soon.
 fn add(ring: &mut KeyRing, stage: KeyStage, dropped: u8) -> Result<u8, KeyError> {
     let used = |id: &u8| ring.0.iter().any(|k| k.id == *id);
     let newest = ring.0.iter().map(|k| k.id).max().unwrap_or(0).max(dropped);
@@ -396,7 +397,7 @@ mod tests {
         assert_eq!((retire_key(&mut ring, None, &mut dropped).unwrap(), dropped), (1, 0));
         assert_eq!(ring.0.len(), 2);
         assert!(matches!(retire_key(&mut ring, Some(9), &mut dropped), Err(KeyError::Unknown(9))));
-        // Ids were hashed with it while it was next: its number is never another's.
+        // Ids were hashed with the key while it was next, so its number is never reused.
         assert_eq!((retire_key(&mut ring, Some(3), &mut dropped).unwrap(), dropped), (3, 3));
         assert_eq!(rotate_ring(&mut ring, dropped).unwrap(), RotationResult::Staged(4));
     }
@@ -441,7 +442,7 @@ mod tests {
         assert!(!is_exposed(&path));
         assert_eq!(load_checked(&path, &edge()).unwrap(), keys);
         let left: Vec<_> = std::fs::read_dir(path.parent().unwrap()).unwrap().collect();
-        assert_eq!(left.len(), 1, "the file beside was left");
+        assert_eq!(left.len(), 1, "the temporary file was left");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What the origin counts, and its Prometheus text. No label ever carries an id.
+//! The origin's metrics and their Prometheus text. No label carries an id.
 
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -16,29 +16,29 @@ use crate::base::log_output;
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// Adds.
+    /// Adds `n`.
     pub fn add(&self, n: u64) {
         self.0.fetch_add(n, Relaxed);
     }
 
-    /// The sum so far.
+    /// The total.
     #[must_use]
     pub fn get(&self) -> u64 {
         self.0.load(Relaxed)
     }
 }
 
-/// A number as it is now.
+/// A current value.
 #[derive(Debug, Default)]
 pub struct Gauge(AtomicU64);
 
 impl Gauge {
-    /// Sets it.
+    /// Sets the value.
     pub fn set(&self, n: u64) {
         self.0.store(n, Relaxed);
     }
 
-    /// The number.
+    /// The value.
     #[must_use]
     pub fn get(&self) -> u64 {
         self.0.load(Relaxed)
@@ -49,7 +49,7 @@ impl Gauge {
 const BUCKETS_US: [u64; 13] =
     [500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 500_000, 2_500_000, 5_000_000, 10_000_000, 30_000_000];
 
-/// Durations, counted in buckets.
+/// A histogram of durations.
 #[derive(Debug, Default)]
 pub struct Histogram {
     buckets: [AtomicU64; BUCKETS_US.len()],
@@ -71,12 +71,12 @@ impl Histogram {
     }
 }
 
-/// Everything that is counted.
+/// All metrics of the origin.
 #[derive(Debug, Default)]
 pub struct Metrics {
     /// Facts counted.
     pub accepted: Counter,
-    /// Facts that were there already.
+    /// Facts that were counted before.
     pub duplicate: Counter,
     /// Facts refused, by reason: see [`REASONS`].
     pub rejected: [Counter; REASONS.len()],
@@ -84,84 +84,84 @@ pub struct Metrics {
     pub syncs: Counter,
     /// Connections that are open.
     pub connections: Gauge,
-    /// Connections closed to make room for another.
+    /// Connections closed to make room for others.
     pub connections_displaced: Counter,
     /// Connections that a time limit ended, in the order of [`ConnectionLimit::NAMES`].
     pub connection_timeouts: [Counter; ConnectionLimit::NAMES.len()],
     /// Calls of `/v1/sync` refused, by status: see [`REFUSALS`].
     pub refused: [Counter; REFUSALS.len()],
-    /// Facts lost at the edges, as they report it.
+    /// Facts lost at the edges, as the edges report.
     pub lost: Counter,
-    /// Queue messages that edges gave up on.
+    /// Queue messages that edges gave up (dead letters).
     pub dead: Counter,
-    /// Requests that edges answered and did not count, as they report it, in the order of [`FilterReason::ALL`].
+    /// Requests that edges answered without counting them, as the edges report, in the order of [`FilterReason::ALL`].
     pub filtered: [Counter; FilterReason::ALL.len()],
     /// Age of the oldest fact in the last sync with facts, in milliseconds.
     pub queue_age_ms: Gauge,
-    /// When it was, milliseconds since the epoch.
+    /// Time of that sync, in milliseconds since the epoch.
     pub queue_aged_ms: Gauge,
-    /// When the last sync was committed, by [`crate::base::clock::steady`].
+    /// Time of the last committed sync, by [`crate::base::clock::steady_now`].
     pub last_sync_ms: Gauge,
-    /// From when on this process took syncs, by [`crate::base::clock::steady`].
+    /// Time at which this process began to accept syncs, by [`crate::base::clock::steady_now`].
     pub serving_ms: Gauge,
-    /// The time at which a sync's signed time agreed last with this clock, milliseconds since the epoch; 0 before the first.
+    /// Last time at which a sync's signed time agreed with this clock, in milliseconds since the epoch; 0: never.
     pub dated_ms: Gauge,
-    /// The time of a sync that was refused for it, as long as none agreed; else 0.
+    /// Time of a sync that was refused for its signed time, while no other has agreed; 0: none.
     pub contradicted_ms: Gauge,
     /// KV keys waiting for a write.
     pub outbox_depth: Gauge,
-    /// Since when the oldest of them is due, milliseconds since the epoch; 0: none is.
+    /// Time since which the oldest of them is due, in milliseconds since the epoch; 0: none is due.
     pub outbox_oldest_ms: Gauge,
-    /// KV writes handed out.
+    /// KV writes handed out to the publish consumer.
     pub handed_out: Counter,
     /// KV writes acknowledged.
     pub applied: Counter,
-    /// Values that could not be built or failed their check before they were handed out.
+    /// Values that could not be built, or failed their check before they were handed out.
     pub bad_values: Counter,
-    /// People too large to be recomputed in a transaction.
+    /// People too large to be recomputed in one transaction.
     pub people_too_large: Counter,
-    /// Sightings of an id by visitors that were seen with too many.
+    /// Observations of an id with a visitor that already has the most ids.
     pub ids_over: Counter,
-    /// Events under names that audiences do not count.
+    /// Events with names that audiences do not count.
     pub events_uncounted: Counter,
     /// Transactions that failed.
     pub commit_failures: Counter,
-    /// Threads, of jobs or of audiences, that a fault of the program ended.
+    /// Threads of jobs or audiences that a fault of the program ended.
     pub threads_ended: Counter,
-    /// How long appends to the log took.
+    /// Duration of appends to the log.
     pub append: Histogram,
-    /// How long transactions of the store took.
+    /// Duration of transactions of the store.
     pub commit: Histogram,
-    /// Facts in the log that were not folded when it was looked at last.
+    /// Facts in the log that were not folded at the last look.
     pub unfolded: Gauge,
-    /// Facts that wait for a visitor whose row cannot be read.
+    /// Facts that wait because their visitor's row cannot be read.
     pub set_aside: Gauge,
     /// Length of the store's write-ahead log, in bytes.
     pub wal_bytes: Gauge,
-    /// Tenants of whose current catalogue a stored part cannot be read.
+    /// Tenants with an unreadable part of their current catalogue.
     pub held_tenants: Gauge,
-    /// What jobs came to, in the order of [`JobKind::ALL`].
+    /// Metrics of each job, in the order of [`JobKind::ALL`].
     pub jobs: [OfJob; JobKind::ALL.len()],
-    /// Keys that the newest run of `verify` found so, in the order of [`FOUND`].
+    /// Keys by result of the newest run of `verify`, in the order of [`FOUND`].
     pub verified: [Gauge; FOUND.len()],
 }
 
-/// What a job came to. The gauges are those of the store when it was looked at last.
+/// Metrics of one job. The gauges show the state of the store at the last look.
 #[derive(Debug, Default)]
 pub struct OfJob {
-    /// Runs that ended in this process, dry ones too, in the order of [`RunOutcome::ALL`].
+    /// Runs that ended in this process, dry runs included, in the order of [`RunOutcome::ALL`].
     pub runs: [Counter; RunOutcome::ALL.len()],
-    /// How long the last run took, in milliseconds.
+    /// Duration of the last run, in milliseconds.
     pub last_ms: Gauge,
-    /// When one last ended well, milliseconds since the epoch; 0: none yet.
+    /// End of the last successful run, in milliseconds since the epoch; 0: none.
     pub well_ms: Gauge,
-    /// What the run under way has done.
+    /// Completed work of the current run.
     pub done: Gauge,
-    /// Of how much.
+    /// Total work of the current run.
     pub all: Gauge,
 }
 
-/// Reasons a fact is refused for; the last one stands for all others.
+/// Reasons for which a fact is refused; the last one stands for all others.
 pub const REASONS: [&str; 14] = [
     "too_old",
     "ahead",
@@ -179,45 +179,46 @@ pub const REASONS: [&str; 14] = [
     "other",
 ];
 
-/// What goes by age begins by itself, and what ends a history is taken over HTTP, only on a date that is no more than so far
-/// behind the last sync whose signed time was that of this clock, in milliseconds. A clock that jumps takes no sync, and a day
-/// more harms nobody.
+/// Greatest age, in milliseconds, of the last sync that agreed with this clock for a date to count as confirmed. Jobs
+/// that delete by age, and HTTP calls that end a history, need a confirmed date. After a jump of the clock no sync is
+/// accepted, and one day more is harmless.
 pub(crate) const VOUCHED_MS: Millis = DAY_MS;
-/// And no more than so far before it: a clock that is right is corrected by less.
+/// Most that this clock may be before that sync, in milliseconds; a correct clock is corrected by less.
 pub(crate) const BACK_MS: Millis = 10 * MINUTE_MS;
-/// What the alerts of docs/DEPLOY.md call late: a fact in the queue, and a KV key that is due.
+/// Ages from which docs/DEPLOY.md calls a fact in the queue, and a due KV key, late.
 const LATE_FACTS_MS: u64 = 60_000;
 const LATE_KEYS_MS: u64 = 120_000;
 
 /// A time limit of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConnectionLimit {
-    /// No request came.
+    /// No request arrived.
     Idle,
-    /// A head was not whole in time.
+    /// The head was incomplete.
     Head,
-    /// A body was not whole in time.
+    /// The body was incomplete.
     Body,
-    /// The reader of an answer took nothing of it.
+    /// The client accepted no part of the answer.
     Write,
 }
 
 impl ConnectionLimit {
-    /// Their names, as the metrics have them.
+    /// Names of the limits in the metrics, in the order of the variants.
     pub const NAMES: [&str; 4] = ["idle", "head", "body", "write"];
 }
 
-/// Statuses a sync is refused with.
+/// Statuses with which a sync is refused.
 pub const REFUSALS: [&str; 5] = ["400", "401", "408", "413", "503"];
 
 impl Metrics {
-    /// Says how many KV keys wait for a write, and since when the oldest is due.
+    /// Sets the number of KV keys that wait for a write, and the time since which the oldest is due.
     pub fn set_outbox(&self, depth: u64, oldest: Option<Millis>) {
         self.outbox_depth.set(depth);
         self.outbox_oldest_ms.set(oldest.unwrap_or(0));
     }
 
-    /// Whether a sync vouches for a date; `None` before the first, also of those refused for their time.
+    /// Whether syncs confirm the date `now`. `None`: no sync arrived yet. `Some(false)`: also if only syncs with
+    /// another time arrived.
     pub fn vouches(&self, now: Millis) -> Option<bool> {
         let last = self.dated_ms.get();
         if last == 0 && self.contradicted_ms.get() > 0 {
@@ -226,18 +227,17 @@ impl Metrics {
         (last > 0).then(|| last.saturating_sub(now) <= BACK_MS && now.saturating_sub(last) <= VOUCHED_MS)
     }
 
-    /// How old the oldest fact of the last sync with facts was; 0 once that is over a minute ago: how late the next ones are
-    /// nobody knows.
+    /// Age of the oldest fact in the last sync with facts, in milliseconds; 0 if that sync was over a minute ago,
+    /// because the current delay is then unknown.
     fn queue_ms(&self, now: Millis) -> u64 {
         if now < self.queue_aged_ms.get().saturating_add(MINUTE_MS) { self.queue_age_ms.get() } else { 0 }
     }
 
-    /// Says in the log what waits for longer than anything should: it is to be called once a minute. How old facts were longer
-    /// ago was said then.
+    /// Warns in the log about facts and KV keys that wait too long; called once a minute.
     pub fn tell_ages(&self, now: Millis) {
         let queue_ms = self.queue_ms(now);
         if queue_ms > LATE_FACTS_MS {
-            tracing::warn!(queue_age_s = queue_ms / 1_000, "facts come late out of the queue");
+            tracing::warn!(queue_age_s = queue_ms / 1_000, "facts leave the queue late");
         }
         let outbox_ms =
             Some(self.outbox_oldest_ms.get()).filter(|since| *since > 0).map(|since| now.saturating_sub(since));
@@ -249,8 +249,8 @@ impl Metrics {
 
     /// Counts a refused fact.
     pub fn reject(&self, reason: &str) {
-        let place = REASONS.iter().position(|r| *r == reason);
-        if let Some(counter) = self.rejected.get(place.unwrap_or(REASONS.len() - 1)) {
+        let index = REASONS.iter().position(|r| *r == reason);
+        if let Some(counter) = self.rejected.get(index.unwrap_or(REASONS.len() - 1)) {
             counter.add(1);
         }
     }
@@ -264,13 +264,13 @@ impl Metrics {
 
     /// Counts a refused sync.
     pub fn refuse(&self, status: u16) {
-        let place = REFUSALS.iter().position(|r| r.parse() == Ok(status));
-        if let Some(counter) = place.and_then(|p| self.refused.get(p)) {
+        let index = REFUSALS.iter().position(|r| r.parse() == Ok(status));
+        if let Some(counter) = index.and_then(|p| self.refused.get(p)) {
             counter.add(1);
         }
     }
 
-    /// The Prometheus text (exposition format 0.0.4). `ready` is whether the origin takes syncs.
+    /// The metrics in Prometheus text format 0.0.4. `ready`: whether the origin accepts syncs.
     #[must_use]
     pub fn render(&self, now: Millis, steady: Millis, ready: bool) -> String {
         let mut page = MetricsPage(String::with_capacity(4_096));
@@ -292,7 +292,7 @@ struct MetricsPage(String);
 
 impl MetricsPage {
     fn line(&mut self, text: std::fmt::Arguments<'_>) {
-        // Writing into a text cannot fail.
+        // Writing into a string cannot fail.
         let written = self.0.write_fmt(text);
         debug_assert!(written.is_ok());
         self.0.push('\n');
@@ -323,11 +323,11 @@ impl MetricsPage {
     fn counters(&mut self, m: &Metrics) {
         for (name, help, counter) in [
             ("causeway_facts_accepted_total", "Facts counted.", &m.accepted),
-            ("causeway_facts_duplicate_total", "Facts that were there already.", &m.duplicate),
+            ("causeway_facts_duplicate_total", "Facts that were counted before.", &m.duplicate),
             ("causeway_syncs_total", "Syncs committed.", &m.syncs),
             (
                 "causeway_connections_displaced_total",
-                "Connections closed to make room for another.",
+                "Connections closed to make room for others.",
                 &m.connections_displaced,
             ),
             ("causeway_edge_facts_lost_total", "Facts lost at the edges, as they report it.", &m.lost),
@@ -336,18 +336,18 @@ impl MetricsPage {
             ("causeway_publish_applied_total", "KV writes acknowledged.", &m.applied),
             (
                 "causeway_publish_bad_values_total",
-                "KV values that could not be made, or failed their check.",
+                "KV values that could not be built, or failed their check.",
                 &m.bad_values,
             ),
             (
                 "causeway_people_too_large_total",
-                "People too large to be recomputed in a transaction.",
+                "People too large to be recomputed in one transaction.",
                 &m.people_too_large,
             ),
-            ("causeway_ids_over_total", "Ids that visitors with too many of them were seen with.", &m.ids_over),
+            ("causeway_ids_over_total", "Observations of an id with a visitor that has too many.", &m.ids_over),
             (
                 "causeway_events_uncounted_total",
-                "Events under names that audiences do not count: no place was left, or the quota of pages was over.",
+                "Events with names that audiences do not count: the list is full, or the pages' quota is used up.",
                 &m.events_uncounted,
             ),
             ("causeway_commit_failures_total", "Transactions that failed.", &m.commit_failures),
@@ -362,7 +362,7 @@ impl MetricsPage {
         let name = "causeway_syncs_refused_total";
         self.labelled(name, "Syncs refused.", "status", &REFUSALS, &m.refused);
         let name = "causeway_edge_filtered_requests_total";
-        let help = "Requests that edges answered and did not count, as they report it.";
+        let help = "Requests that edges answered without counting them, as they report.";
         self.labelled(name, help, "reason", &FilterReason::ALL.map(FilterReason::name), &m.filtered);
         let name = "causeway_connection_timeouts_total";
         let help = "Connections that a time limit ended.";
@@ -371,14 +371,14 @@ impl MetricsPage {
 
     fn gauges(&mut self, m: &Metrics, now: Millis, steady: Millis, ready: bool) {
         let age = |since: u64| if since == 0 { 0 } else { now.saturating_sub(since) };
-        self.one("causeway_ready", "gauge", "1 when syncs are taken.", u64::from(ready));
+        self.one("causeway_ready", "gauge", "1 if syncs are accepted.", u64::from(ready));
         self.one("causeway_connections", "gauge", "Connections that are open.", m.connections.get());
         self.one("causeway_unfolded_facts", "gauge", "Facts durable in the log and not folded yet.", m.unfolded.get());
-        let help = "Facts that wait, as their visitor's row or their tenant's stored catalogue cannot be read.";
+        let help = "Facts that wait because their visitor's row or their tenant's stored catalogue cannot be read.";
         self.one("causeway_set_aside_facts", "gauge", help, m.set_aside.get());
         let help = "Length of the store's write-ahead log, in bytes.";
         self.one("causeway_wal_bytes", "gauge", help, m.wal_bytes.get());
-        let help = "Tenants whose stored catalogue cannot be read: their facts are set aside.";
+        let help = "Tenants whose stored catalogue cannot be read: their facts wait.";
         self.one("causeway_held_tenants", "gauge", help, m.held_tenants.get());
         self.one(
             "causeway_outbox_depth",
@@ -388,18 +388,18 @@ impl MetricsPage {
         );
         self.seconds(
             "causeway_outbox_age_seconds",
-            "How long the oldest waiting KV key is overdue.",
+            "Time for which the oldest waiting KV key is due.",
             age(m.outbox_oldest_ms.get()),
         );
         self.seconds(
             "causeway_queue_age_seconds",
-            "Age of the oldest fact in the last sync with facts; 0 a minute after it.",
+            "Age of the oldest fact in the last sync with facts; 0 from a minute after that sync.",
             m.queue_ms(now),
         );
         self.seconds(
             "causeway_last_sync_age_seconds",
-            "Time since the last sync, before the first since the start.",
-            // By a clock that never goes back: one that was set back would say 0 for as long as it lags.
+            "Time since the last sync, or since the start if there was none.",
+            // By the monotonic clock: by a clock that was set back, the age would be 0 for as long as it lags.
             steady.saturating_sub(m.last_sync_ms.get().max(m.serving_ms.get())),
         );
     }
@@ -413,17 +413,17 @@ impl MetricsPage {
             }
         }
         let seconds = |ms: u64| format!("{}.{:03}", ms / 1_000, ms % 1_000);
-        let help = "How long the last run took that was to change something.";
+        let help = "Duration of the last run that was not a dry run.";
         self.of_jobs("causeway_job_seconds", help, of, |job| seconds(job.last_ms.get()));
-        let help = "When such a run last ended well, Unix time; 0: never.";
+        let help = "End of the last successful run that was not a dry run, Unix time; 0: none.";
         self.of_jobs("causeway_job_last_success_seconds", help, of, |job| seconds(job.well_ms.get()));
-        self.of_jobs("causeway_job_done", "What the run under way has done.", of, |job| job.done.get().to_string());
-        let help = "Of how much; 0 when none is under way.";
+        self.of_jobs("causeway_job_done", "Completed work of the current run.", of, |job| job.done.get().to_string());
+        let help = "Total work of the current run; 0 if there is none.";
         self.of_jobs("causeway_job_all", help, of, |job| job.all.get().to_string());
     }
 
     fn verified(&mut self, of: &[Gauge]) {
-        let help = "KV keys as the newest run of verify found them, a dry one too.";
+        let help = "KV keys by result of the newest run of verify, dry runs included.";
         self.head("causeway_verify_keys", "gauge", help);
         for (found, gauge) in FOUND.iter().zip(of) {
             self.line(format_args!("causeway_verify_keys{{found=\"{found}\"}} {}", gauge.get()));
@@ -450,7 +450,7 @@ impl MetricsPage {
     }
 }
 
-/// Outcomes by name, as metrics and reports have them.
+/// Results of `verify` by name, in metrics and reports.
 pub const FOUND: [&str; 6] = ["right", "waiting", "older", "missing", "differs", "not_erased"];
 
 #[cfg(test)]
@@ -493,7 +493,7 @@ mod tests {
         }
         metrics.set_outbox(0, None);
         assert!(metrics.render(12_345, 12_345, true).lines().any(|l| l == "causeway_outbox_age_seconds 0.000"));
-        // A quiet night after one late batch; and a start after which no sync comes.
+        // A quiet night after one late batch, then a start without any sync.
         metrics.last_sync_ms.set(0);
         let page = metrics.render(188_001, 188_001, true);
         for line in ["causeway_queue_age_seconds 0.000", "causeway_last_sync_age_seconds 180.001"] {
@@ -501,7 +501,7 @@ mod tests {
         }
     }
 
-    /// What a call writes to the log.
+    /// Log output of a call.
     fn logged(call: impl FnOnce()) -> String {
         let file = tempfile::NamedTempFile::new().unwrap();
         let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(file.reopen().unwrap()).finish();
@@ -514,7 +514,7 @@ mod tests {
         let metrics = Metrics::default();
         metrics.serving_ms.set(1_000);
         metrics.last_sync_ms.set(5_000);
-        // The clock was set back by a day, and an hour has gone since.
+        // The clock was set back by a day, and an hour has passed.
         let page = metrics.render(10, 5_000 + 3_600_000, true);
         assert!(page.lines().any(|line| line == "causeway_last_sync_age_seconds 3600.000"), "{page}");
     }
@@ -522,17 +522,17 @@ mod tests {
     #[test]
     fn the_log_says_what_waits_for_too_long() {
         let metrics = Metrics::default();
-        let told = |now| logged(|| metrics.tell_ages(now));
+        let log_at = |now| logged(|| metrics.tell_ages(now));
         metrics.queue_aged_ms.set(1_000_000);
         metrics.queue_age_ms.set(60_000);
         metrics.set_outbox(3, Some(1_000_000));
-        assert_eq!(told(1_059_999), "");
+        assert_eq!(log_at(1_059_999), "");
         metrics.queue_age_ms.set(61_000);
-        assert!(told(1_059_999).contains("queue_age_s=61"));
+        assert!(log_at(1_059_999).contains("queue_age_s=61"));
         metrics.last_sync_ms.set(1_060_000);
-        assert_eq!(told(1_060_000), "", "the last with facts was over a minute ago");
-        assert!(told(1_120_001).contains("outbox_age_s=120 depth=3"));
+        assert_eq!(log_at(1_060_000), "", "the last with facts was over a minute ago");
+        assert!(log_at(1_120_001).contains("outbox_age_s=120 depth=3"));
         metrics.set_outbox(0, None);
-        assert_eq!(told(1_120_001), "");
+        assert_eq!(log_at(1_120_001), "");
     }
 }

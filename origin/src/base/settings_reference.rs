@@ -1,6 +1,6 @@
-//! What can be configured: the list that the reference prints, and by which the environment's values are read.
+//! The configuration keys: printed as the reference, and used to read environment variables.
 
-/// What a setting's value is.
+/// The shape of a setting's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SettingShape {
     /// Text.
@@ -14,7 +14,7 @@ pub enum SettingShape {
 }
 
 impl SettingShape {
-    /// What a value must be, for an error message.
+    /// Description of a valid value, for an error message.
     #[must_use]
     pub fn says(self) -> &'static str {
         match self {
@@ -26,36 +26,36 @@ impl SettingShape {
     }
 }
 
-/// One key of the file.
+/// One key of the configuration file.
 #[derive(Debug)]
 pub struct Setting {
     /// The key.
     pub key: &'static str,
-    /// The variable of the environment that wins over it.
+    /// Environment variable that overrides the file's value.
     pub env: &'static str,
-    /// What the value is.
+    /// Shape of the value.
     pub shape: SettingShape,
-    /// The value when nothing is said.
+    /// Default value, as TOML text.
     pub default: &'static str,
-    /// What it does.
+    /// Unit, range and effect, for the reference.
     pub meaning: &'static str,
 }
 
-/// Every key but those of `[[tenant]]`; of `[http]` and `[jobs]` with their table.
+/// Every key except those of `[[tenant]]`; keys of `[http]` and `[jobs]` include their table.
 pub const SETTINGS: &[Setting] = &[
     Setting {
         key: "listen",
         env: "CAUSEWAY_LISTEN",
         shape: SettingShape::Text,
         default: "\"127.0.0.1:8788\"",
-        meaning: "Address and port to listen on. Port 0 takes a free one; `serve --ready-file` tells which.",
+        meaning: "Address and port to listen on. Port 0 selects a free port; `serve --ready-file` reports it.",
     },
     Setting {
         key: "data",
         env: "CAUSEWAY_DATA",
         shape: SettingShape::Path,
         default: "\"data\"",
-        meaning: "Directory of the store, causeway.db. Relative to this file; in the environment, to the working directory.",
+        meaning: "Directory of the store, causeway.db. Relative to this file; in the environment, relative to the working directory.",
     },
     Setting {
         key: "keys",
@@ -69,21 +69,21 @@ pub const SETTINGS: &[Setting] = &[
         env: "CAUSEWAY_SIBLING_PUBLISH_S",
         shape: SettingShape::Number,
         default: "60",
-        meaning: "Seconds, 1 to 3600, after which a person's other visitors get what one of them did; also the shortest time between two such publishes of a person. A cut does not wait.",
+        meaning: "Seconds, 1 to 3600, after which a change of one visitor is published to the person's other visitors; also the shortest time between two such publications of a person. A cut does not wait.",
     },
     Setting {
         key: "kv_settled_s",
         env: "CAUSEWAY_KV_SETTLED_S",
         shape: SettingShape::Number,
         default: "120",
-        meaning: "Seconds, 1 to 3600, until every location of the edge shows what the KV took: on Cloudflare a write takes a minute to get there, and a location keeps for a minute more what it read before. `verify` looks twice, so far apart.",
+        meaning: "Seconds, 1 to 3600, until every location of the edge shows a KV write. On Cloudflare a write takes a minute to arrive, and a location caches the previous value for another minute. `verify` reads a key twice, with this pause between the reads.",
     },
     Setting {
         key: "log",
         env: "CAUSEWAY_LOG",
         shape: SettingShape::Text,
         default: "\"info\"",
-        meaning: "What is logged: error, warn, info, debug or trace, or directives such as `info,causeway_origin=debug`.",
+        meaning: "Log level: error, warn, info, debug or trace, or directives such as `info,causeway_origin=debug`.",
     },
     Setting {
         key: "log_format",
@@ -104,35 +104,35 @@ pub const SETTINGS: &[Setting] = &[
         env: "CAUSEWAY_MOST_UNFOLDED",
         shape: SettingShape::Number,
         default: "4000000",
-        meaning: "Facts, 10000 to 100000000, that may wait in the log to be folded, in some 200 bytes of memory each; above, syncs are told to come back.",
+        meaning: "Facts, 10000 to 100000000, that may wait in the log to be folded; each takes about 200 bytes of memory. Above this number, syncs are answered 503 and retried later.",
     },
     Setting {
         key: "drain_s",
         env: "CAUSEWAY_DRAIN_S",
         shape: SettingShape::Number,
         default: "10",
-        meaning: "Seconds, up to 600, that a stop waits for the requests under way.",
+        meaning: "Seconds, up to 600, that a stop waits for running requests.",
     },
     Setting {
         key: "http.connections",
         env: "CAUSEWAY_HTTP_CONNECTIONS",
         shape: SettingShape::Number,
         default: "1024",
-        meaning: "Connections, 16 to 65536, that may be open at once. Where all are, the one that has gone longest without an answer is closed for the next, but no more than a fourth of all while they carry syncs, and half of all while they carry requests with a valid token. Each takes a file descriptor, up to twice `head_bytes`, and up to 256 KB of the kernel's for a reader that is slow.",
+        meaning: "Most open connections, 16 to 65536. If all are in use, a new connection replaces the one that has been without an answer for the longest time. Connections that carry syncs (up to a quarter of all) and requests with a valid token (up to half of all) are not replaced. Each connection takes a file descriptor, up to twice `head_bytes`, and up to 256 KB of kernel memory if its reader is slow.",
     },
     Setting {
         key: "http.head_bytes",
         env: "CAUSEWAY_HTTP_HEAD_BYTES",
         shape: SettingShape::Number,
         default: "32768",
-        meaning: "Bytes, 8192 to 1048576, of a request's line and headers that are taken in any case, as many as a proxy lets through by default. One with over twice as many, or with over 100 headers, is answered 431.",
+        meaning: "Bytes, 8192 to 1048576, of a request's line and headers that are always accepted; the default is the usual limit of proxies. A request with over twice as many bytes, or with over 100 headers, is answered 431.",
     },
     Setting {
         key: "http.head_s",
         env: "CAUSEWAY_HTTP_HEAD_S",
         shape: SettingShape::Number,
         default: "15",
-        meaning: "Seconds, 1 to 3600, that line and headers may take from the first byte on; then the connection is closed.",
+        meaning: "Seconds, 1 to 3600, that the request line and headers may take from the first byte on; then the connection is closed.",
     },
     Setting {
         key: "http.body_s",
@@ -146,190 +146,194 @@ pub const SETTINGS: &[Setting] = &[
         env: "CAUSEWAY_HTTP_IDLE_S",
         shape: SettingShape::Number,
         default: "75",
-        meaning: "Seconds, 1 to 3600, that a connection may wait for a request; then it is closed. More than the proxy in front leaves one unused (nginx: 60 s), which sends a request into a closing one else.",
+        meaning: "Seconds, 1 to 3600, that a connection may wait for a request; then it is closed. Choose more than the idle time of the proxy in front (nginx: 60 s); otherwise the proxy sends requests into closing connections.",
     },
     Setting {
         key: "http.write_s",
         env: "CAUSEWAY_HTTP_WRITE_S",
         shape: SettingShape::Number,
         default: "60",
-        meaning: "Seconds, 1 to 3600, in which a reader must take some of an answer, of which some 64 KB count as some; then the connection is closed. An answer that is taken slowly has no limit.",
+        meaning: "Seconds, 1 to 3600, within which the client must accept the next part of an answer, about 64 KB; then the connection is closed. The whole of an answer has no time limit.",
     },
     Setting {
         key: "jobs.trim_hours",
         env: "CAUSEWAY_JOBS_TRIM_HOURS",
         shape: SettingShape::Number,
         default: "24",
-        meaning: "Hours, up to 8760, between two runs of the job `trim` in a serving origin; 0: never by itself. A job that is due when the origin starts runs then.",
+        meaning: "Hours, up to 8760, between two runs of the job `trim` in a serving origin; 0: never by timer. A job that is due when the origin starts runs then.",
     },
     Setting {
         key: "jobs.retention_hours",
         env: "CAUSEWAY_JOBS_RETENTION_HOURS",
         shape: SettingShape::Number,
         default: "24",
-        meaning: "The same of `retention`, which forgets visitors of tenants with `forget_after_days`.",
+        meaning: "The same for `retention`, which erases visitors of tenants with `forget_after_days`.",
     },
     Setting {
         key: "jobs.reconcile_hours",
         env: "CAUSEWAY_JOBS_RECONCILE_HOURS",
         shape: SettingShape::Number,
         default: "168",
-        meaning: "The same of `reconcile`. It takes some 60 bytes of memory for each visitor and each login while it runs.",
+        meaning: "The same for `reconcile`. A run takes about 60 bytes of memory for each visitor and each login.",
     },
     Setting {
         key: "jobs.train_hours",
         env: "CAUSEWAY_JOBS_TRAIN_HOURS",
         shape: SettingShape::Number,
         default: "0",
-        meaning: "The same of `train`, for each tenant: at a large store minutes of a processor and half a gigabyte of memory. A model is used for 14 days.",
+        meaning: "The same for `train`, for each tenant. On a large store a run takes minutes of one processor and half a gigabyte of memory. A model is used for 14 days.",
     },
     Setting {
         key: "jobs.compact_hours",
         env: "CAUSEWAY_JOBS_COMPACT_HOURS",
         shape: SettingShape::Number,
         default: "0",
-        meaning: "The same of `compact`. Of use where `sibling_publish_s` is long: it publishes at once what waits for that.",
+        meaning: "The same for `compact`, which publishes at once the changes that wait for `sibling_publish_s`. It is useful if that time is long.",
     },
     Setting {
         key: "jobs.rollup_hours",
         env: "CAUSEWAY_JOBS_ROLLUP_HOURS",
         shape: SettingShape::Number,
         default: "168",
-        meaning: "The same of `rollup`, which counts the sums of experiments anew.",
+        meaning: "The same for `rollup`, which recomputes the sums of experiments.",
     },
     Setting {
         key: "jobs.verify_hours",
         env: "CAUSEWAY_JOBS_VERIFY_HOURS",
         shape: SettingShape::Number,
         default: "0",
-        meaning: "The same of `verify`, which reads each key of the KV once through the edge: the platform bills a read a key, some half a dollar a million, and no other job runs meanwhile. Set it, to 168 say, once an edge of this release drains: without one a run waits ten minutes and fails.",
+        meaning: "The same for `verify`, which reads each key of the KV once through the edge. The platform bills one read per key, about half a dollar for a million, and no other job runs meanwhile. Set it, for example to 168, once an edge of this release drains the outbox; without such an edge a run waits ten minutes and fails.",
     },
     Setting {
         key: "jobs.publish_hours",
         env: "CAUSEWAY_JOBS_PUBLISH_HOURS",
         shape: SettingShape::Number,
         default: "0",
-        meaning: "The same of `publish`, which writes every key of the KV anew: the platform bills a write a key, some five dollars a million. Where the KV can be read, `verify` finds what is to be written for a tenth of that.",
+        meaning: "The same for `publish`, which writes every key of the KV again. The platform bills one write per key, about five dollars for a million. If the KV can be read, `verify` finds the keys that need a write for a tenth of that.",
     },
     Setting {
         key: "jobs.rhythm_hours",
         env: "CAUSEWAY_JOBS_RHYTHM_HOURS",
         shape: SettingShape::Number,
         default: "24",
-        meaning: "The same of `rhythm`, which sums up in which hours of the week all people are active: it reads everybody.",
+        meaning: "The same for `rhythm`, which sums up in which hours of the week all people are active. It reads every person.",
     },
     Setting {
         key: "jobs.scrub_hours",
         env: "CAUSEWAY_JOBS_SCRUB_HOURS",
         shape: SettingShape::Number,
         default: "168",
-        meaning: "The same of `scrub`, which reads everything in the store once and reports what is damaged.",
+        meaning: "The same for `scrub`, which reads the whole store once and reports damage.",
     },
     Setting {
         key: "jobs.columns_hours",
         env: "CAUSEWAY_JOBS_COLUMNS_HOURS",
         shape: SettingShape::Number,
         default: "0",
-        meaning: "The same of `columns`, which has the columns of audiences built anew: audiences do not answer until they are.",
+        meaning: "The same for `columns`, which rebuilds the audience index. Audience queries are not answered until the index is complete.",
     },
 ];
 
 /// Keys of a `[[tenant]]` table: key, default, meaning.
 const TENANT: &[(&str, &str, &str)] = &[
-    ("name", "needed", "Name of the tenant: 1 to 32 of a-z, 0-9 and -. Part of every KV key: it never changes."),
+    (
+        "name",
+        "needed",
+        "Name of the tenant: 1 to 32 of a-z, 0-9 and -. It is part of every KV key, so it must never change.",
+    ),
     ("hosts", "needed", "Hostnames, without port, that select this tenant at the edge."),
     ("origins", "[]", "Origins such as https://www.pub.example whose pages may call the edge with credentials."),
     (
         "dev",
         "false",
-        "Development only: the demo page answers, cookies work over plain HTTP, `POST /admin/v1/proofs` signs proofs. Never true where real people come by.",
+        "Development only: the demo page answers, cookies work over plain HTTP, `POST /admin/v1/proofs` signs proofs. Never set it for real visitors.",
     ),
     (
         "no_signal",
         "\"deny\"",
-        "What the absence of every consent signal means: `deny` (no identity) or `allow` (full identity, for places where no law asks for a signal).",
+        "Meaning of a request without any consent signal: `deny` (no identity) or `allow` (full identity, for countries whose law requires no signal).",
     ),
-    ("tcf_purposes", "[1, 3, 4]", "TCF purposes that must all be consented to before a visitor is recognised."),
-    ("tcf_vendor", "none", "Own id in IAB's Global Vendor List; when set, that vendor needs consent too."),
+    ("tcf_purposes", "[1, 3, 4]", "TCF purposes that all need consent before a visitor is recognised."),
+    ("tcf_vendor", "none", "Own id in IAB's Global Vendor List; if set, this vendor needs consent too."),
     (
         "kinds",
         "[{ name = \"member\", code = 1, unique = true }]",
-        "Kinds of alternate ids. `code` (1 to 255) is for ever: never change it, never give it to another kind. One kind at most is `unique`: it names the person. \
-     An id of another kind that was seen with more visitors than its `crowd` (2 to 10,000, default 1,000) is nobody's and links no one: a shared address, a default value.",
+        "Kinds of alternate ids. `code` (1 to 255) is permanent: never change it, and never give it to another kind. At most one kind is `unique`: it names the person. \
+     An id of another kind that was seen with more visitors than its `crowd` (2 to 10,000, default 1,000) links nothing, because it is a shared address or a default value.",
     ),
     (
         "link_threshold",
         "1.0",
-        "From which weight on evidence joins views: over 0, up to 1. A proven login and an imported match of weight 1 weigh 1; an id that a page names without a proof \
-     (of a kind that is not `unique`) weighs 0.9, so that it links where this is 0.9 or less: for decisions alone. Such a link shows nobody's data in `/v1/me` and widens no \
-     erasure. Evidence of one visitor and one id counts together as independent (noisy-or) and stays under 1 without a login. What comes to less is kept and reported. \
+        "Weight from which evidence links visitors: over 0, up to 1. A proven login and an imported match of weight 1 weigh 1; an id that a page names without a proof \
+     (of a kind that is not `unique`) weighs 0.9, so it links at a threshold of 0.9 or less, and for decisions only. Such a link shows no other visitor's data in `/v1/me` and widens no \
+     erasure. Evidence of one visitor and one id is combined as independent (noisy-or) and stays under 1 without a login. Evidence below the threshold is stored and reported. \
      After a change run `causeway job run reconcile`.",
     ),
     (
         "member_proof",
         "\"required\"",
-        "How an id of a unique kind is proven. `required`: by a token the publisher signed. `trusted`: the page's word is taken. \
-     The risk of `trusted`: anyone who knows or guesses a member id becomes that member in the eyes of the system - puts pages and purchases under it, moves its lookup, \
-     links an own browser to the person for good, and sees ads chosen from that person's history. `/v1/me` then shows the visitor's own data alone, and erasure reaches no further. \
-     Only for pages that cannot sign.",
+        "How an id of a unique kind is proven. `required`: by a token that the publisher signed. `trusted`: by the page's claim alone. \
+     The risk of `trusted`: anyone who knows or guesses a member id becomes that member for the system: such a person records pages and purchases under it, moves its lookup, \
+     links a browser to the person permanently, and sees ads chosen from the member's history. `/v1/me` then shows only the visitor's own data, and erasure reaches no further. \
+     Use it only for pages that cannot sign.",
     ),
     (
         "attribute_names",
         "\"pages\"",
-        "Who may bring new names of attributes, of which a tenant has 10,000, each with the type of its first value. `pages`: pages too, but for the last 1,000; \
-     whoever has a visitor cookie can use those up. `admin`: the admin side and imports alone; what pages say under another name is refused.",
+        "Source of new attribute names. A tenant has at most 10,000, each with the type of its first value. `pages`: pages too, except for the last 1,000 names; \
+     any holder of a visitor cookie can use up the others. `admin`: only the admin API and imports; a page's value under another name is refused.",
     ),
     ("proof_header", "none", "Request header, in lower case, that may carry the proof."),
     ("proof_cookie", "none", "Cookie that may carry the proof: the publisher's own signed session."),
     (
         "forget_after_days",
         "0",
-        "Days, up to 3650, after which a visitor that was not seen is erased by the job `retention`, as if it had asked for it: its tombstone stays in the KV, and a browser that \
-     comes back after all begins anew. 0: never. What experiments counted of it goes too: no fewer days than an experiment takes.",
+        "Days, up to 3650, after which the job `retention` erases a visitor that was not seen, as if the visitor had requested it: its tombstone stays in the KV, and a browser that \
+     returns later is a new visitor. 0: never. The visitor's part in experiments is erased too, so choose at least the length of an experiment.",
     ),
     (
         "time_zone",
         "\"UTC\"",
-        "Time zone of the people, by its name in the time zone database, such as Europe/Berlin: when a person is most active, it is by this clock. A person whose attribute \
-     `time_zone` is such a name has that one instead.",
+        "Time zone of the tenant's people, by its name in the time zone database, such as Europe/Berlin; the hours in which a person is active are hours of this zone. A person whose attribute \
+     `time_zone` is such a name has that zone instead.",
     ),
     (
         "webhook",
         "none",
-        "Where sends (`causeway audience send`) are told: an `https:` URL, or one of `http:` on this machine. What is posted there is signed with the key that \
-     `causeway keys rotate webhook` makes, as Standard Webhooks says.",
+        "URL to which sends (`causeway audience send`) are posted: `https:`, or `http:` on this machine. Posts are signed with the key that \
+     `causeway keys rotate webhook` creates, as Standard Webhooks specifies.",
     ),
     (
         "publish_delay_s",
         "10",
-        "Seconds, up to 600, a snapshot takes to reach the KV; a younger visitor is not looked up.",
+        "Seconds, up to 600, that a snapshot takes to reach the KV; a younger visitor is not looked up.",
     ),
     (
         "caps_when_unknown",
         "\"count\"",
-        "What becomes of an ad with caps while actions of the person may be missing, because its snapshot was not read or left some out. `count`: the known actions count, so \
-     that it may be seen more often than its caps say. `hold`: it is not placed.",
+        "What happens to an ad with caps while actions of the person may be missing, because its snapshot was not read or was truncated. `count`: the known actions count, so \
+     the ad may be shown more often than its caps allow. `hold`: the ad is not placed.",
     ),
     (
         "mint_limit",
         "none",
-        "The worker's rate limit for new visitors, by network of clients: a name of `[[ratelimits]]` in its configuration. Without one MINT_LIMIT. What the worker is not \
-     bound to limits nothing.",
+        "Name of the worker's rate limit for new visitors by client network, from `[[ratelimits]]` in its configuration; MINT_LIMIT if not set. A name without a binding \
+     limits nothing.",
     ),
-    ("events_limit", "none", "The same for calls of /v1/events, by visitor. Without one EVENTS_LIMIT."),
+    ("events_limit", "none", "The same for calls of /v1/events, by visitor; EVENTS_LIMIT if not set."),
     (
         "most_value_micros",
         "none",
-        "What an event of a page may be worth, at most, in millionths of the currency: a purchase of more is refused. Whoever has a visitor cookie can say that it bought for \
-     any amount, which campaigns by `share_ppm` pay a share of and experiments count: set it to more than anybody spends at once. Imports and the admin side are not asked.",
+        "Largest value of an event from a page, in millionths of the currency; a purchase above it is refused. Any holder of a visitor cookie can report a purchase of \
+     any amount; campaigns with `share_ppm` pay a share of it, and experiments count it. Set it above the largest real purchase. It does not bound imports and the admin API.",
     ),
-    ("house_ad", "none", "The ad shown while no catalogue decides: a table handed to the page as it is."),
-    ("house_landing", "none", "Where a click on the house ad leads: an https or http address."),
+    ("house_ad", "none", "The ad shown while no catalogue is available: a table that the page receives unchanged."),
+    ("house_landing", "none", "Target of a click on the house ad: an https or http address."),
     (
         "catalogue",
         "none",
-        "File, beside this one, with the words of actions and placements: tables `[[verb]]` and `[[view_type]]`, each with a `name` and a `code` \
-     (verbs 3 to 255, view types 1 to 255) that is for ever. `impression` (1) and `click` (2) are always there. \
+        "File, next to this one, with the names of action types and view types: tables `[[verb]]` and `[[view_type]]`, each with a `name` and a `code` \
+     (verbs 3 to 255, view types 1 to 255) that never changes. `impression` (1) and `click` (2) always exist. \
      The ads come with `causeway catalogue apply`.",
     ),
 ];
@@ -356,7 +360,7 @@ pub fn reference_text() -> String {
     out
 }
 
-/// The text as comment lines of 100 characters at most.
+/// The text as comment lines of at most 100 characters.
 fn comment_lines(text: &str) -> String {
     let mut out = String::new();
     let mut line = String::from("#");
@@ -411,7 +415,7 @@ mod tests {
         let tenant: TenantConfig = serde_json::from_str(r#"{"name":"pub","hosts":["ads.pub.example"]}"#).unwrap();
         let json = serde_json::to_value(tenant).unwrap();
         let mut keys: Vec<&str> = json.as_object().unwrap().keys().map(String::as_str).collect();
-        // The edge is not told of these, of the last three where nothing is said.
+        // The edge's form omits these keys, the last three only if they are not set.
         keys.extend(["link_threshold", "forget_after_days", "time_zone", "webhook"]);
         keys.extend(["mint_limit", "events_limit", "most_value_micros"]);
         let mut described: Vec<&str> = TENANT.iter().map(|(key, ..)| *key).collect();

@@ -1,4 +1,4 @@
-//! Time zones of the IANA, by name: the one place that asks the database of their rules, which is built in.
+//! Time zones by IANA name. The only module that reads the database of their rules, which is built in.
 
 use std::ops::Range;
 
@@ -10,13 +10,14 @@ use jiff::tz::{self, TimeZone};
 
 use crate::base::integers::{signed, unsigned};
 
-/// The zone of a name; `None` where there is none.
+/// The zone with a name; `None` if there is none.
 #[must_use]
 pub fn find_zone(name: &str) -> Option<TimeZone> {
     if name.len() <= limits::TIME_ZONE_BYTES { TimeZone::get(name).ok() } else { None }
 }
 
-/// How far a zone's clocks are from UTC in a span of time, and when that changes; before and after it as at its ends.
+/// A zone's UTC offsets within a span of time, with the times of their changes. A time outside the span has the offset
+/// of the nearer end.
 #[must_use]
 pub fn zone_offsets(zone: &TimeZone, span: Range<Millis>) -> ZoneOffsets {
     let first = to_timestamp(span.start);
@@ -25,13 +26,13 @@ pub fn zone_offsets(zone: &TimeZone, span: Range<Millis>) -> ZoneOffsets {
     ZoneOffsets::new(offset_minutes(zone.to_offset(first)), changes.collect())
 }
 
-/// What a zone's clocks show at a time, without seconds.
+/// Local time in a zone, as `YYYY-MM-DDTHH:MM`.
 #[must_use]
 pub fn local_time(zone: &TimeZone, at: Millis) -> String {
     zone.to_datetime(to_timestamp(at)).strftime("%Y-%m-%dT%H:%M").to_string()
 }
 
-/// A time from text: RFC 3339, or whole milliseconds since 1970.
+/// Parses a time: RFC 3339, or whole milliseconds since 1970.
 #[must_use]
 pub fn parse_time(text: &str) -> Option<Millis> {
     let rfc3339 = || Millis::try_from(text.parse::<Timestamp>().ok()?.as_millisecond()).ok();
@@ -42,7 +43,7 @@ fn to_timestamp(at: Millis) -> Timestamp {
     Timestamp::from_millisecond(signed(at)).unwrap_or(Timestamp::MAX)
 }
 
-/// Seconds are left out: since 1972 no clock differs by any.
+/// Drops seconds, because no zone has used them since 1972.
 fn offset_minutes(offset: tz::Offset) -> UtcOffset {
     UtcOffset::minutes(offset.seconds().div_euclid(60)).unwrap_or_default()
 }
@@ -52,7 +53,7 @@ fn offset_minutes(offset: tz::Offset) -> UtcOffset {
 mod tests {
     use super::*;
 
-    /// Berlin's clocks go on at 2027-03-28T01:00Z, and back at 2027-10-31T01:00Z.
+    /// Berlin's clocks go forward at 2027-03-28T01:00Z, and back at 2027-10-31T01:00Z.
     const SPRING: Millis = 1_806_195_600_000;
     const AUTUMN: Millis = 1_824_944_400_000;
 

@@ -171,7 +171,7 @@ fn add(command: &AddOptions, common: &CommonOptions) -> anyhow::Result<()> {
     }
     fold_before(&opened.config, &opened.conn)?;
     let unknown = |visitor| anyhow::anyhow!("visitor {visitor} not found");
-    let facts = of::describe_evidence(&opened.conn, tenant.no, facts)?.map_err(unknown)?;
+    let facts = of::date_evidence(&opened.conn, tenant.no, facts)?.map_err(unknown)?;
     put_facts(&mut opened, &tenant, facts, Some(command.why.said()))?;
     let pair = |other: &String| {
         of::check_pair(&opened.conn, tenant.no, parse_visitor(&command.visitor).ok()?, parse_visitor(other).ok()?)

@@ -1,5 +1,5 @@
-//! The registry of erasures: whether a visitor or an alternate id is erased, and which KV keys and records of the log each
-//! erasure still waits for.
+//! The registry of erasures: the erased visitors and alternate ids, and the KV keys and log records that each erasure
+//! still waits for.
 
 use crate::base::integers::{signed, unsigned};
 use crate::outbox::kv_key::KvKey;
@@ -18,7 +18,7 @@ pub fn is_erased(conn: &Connection, tenant: TenantNo, visitor: VisitorId) -> Res
     Ok(erased_by(conn, tenant, visitor)?.is_some())
 }
 
-/// The erasure that took a visitor; `None` for who is not erased.
+/// Receipt of the erasure that erased a visitor; `None` if the visitor is not erased.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
@@ -29,7 +29,7 @@ pub fn erased_by(conn: &Connection, tenant: TenantNo, visitor: VisitorId) -> Res
     Ok(found.optional()?)
 }
 
-/// Until when an id is erased under one of these hashes, and by which erasure.
+/// Newest erasure of an id under any of these hashes: the time up to which the id is erased, and the receipt.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
@@ -50,13 +50,13 @@ pub fn id_erased(
     Ok(newest)
 }
 
-/// Says that these writes reached the KV: the keys among them that an erasure waits for are done, but where a consumer of
-/// before may still write an older value.
+/// Records that these leases were written to the KV. The erasure keys among them are done, except where an earlier
+/// consumer may still write an older value.
 ///
 /// # Errors
-/// [`StoreError`]; then nothing of the group may be kept.
+/// [`StoreError`]; the caller must then roll back the transaction.
 pub fn note_written(group: &WriteTxn<'_>, applied: &[u64]) -> Result<(), StoreError> {
-    // The indices are named here: of a table without statistics SQLite takes the tenant to have ten rows.
+    // The statements name their indices, because SQLite without statistics assumes ten rows per tenant.
     const OPEN: &str = "SELECT EXISTS (SELECT 1 FROM erasure_keys INDEXED BY erasure_keys_open WHERE written IS NULL)";
     const KEY: &str = "SELECT tenant, kind, subject FROM outbox WHERE lease = ?1 AND late <= ?2";
     const DONE: &str = "UPDATE erasure_keys INDEXED BY erasure_keys_open SET written = ?5
@@ -76,7 +76,7 @@ pub fn note_written(group: &WriteTxn<'_>, applied: &[u64]) -> Result<(), StoreEr
     Ok(())
 }
 
-/// Notes a KV key that an erasure waits for: it is done once a value of after now is written.
+/// Adds a KV key to an erasure. The key is done once a value newer than the current version is written.
 pub(crate) fn note_key(group: &WriteTxn<'_>, tenant: TenantNo, receipt: FactId, key: KvKey) -> Result<(), StoreError> {
     const PUT: &str = "INSERT INTO erasure_keys (tenant, receipt, kind, subject, after) VALUES (?1, ?2, ?3, ?4, ?5)
         ON CONFLICT DO UPDATE SET after = excluded.after, written = NULL, verified = NULL";
@@ -86,7 +86,7 @@ pub(crate) fn note_key(group: &WriteTxn<'_>, tenant: TenantNo, receipt: FactId, 
     Ok(())
 }
 
-/// Has an erasure that was not done yet wait for all that an earlier one of the same people still waits for.
+/// Makes an unfinished erasure wait for everything that an earlier erasure of the same people still waits for.
 pub(crate) fn wait_for(
     group: &WriteTxn<'_>,
     tenant: TenantNo,
@@ -96,23 +96,23 @@ pub(crate) fn wait_for(
     const COPY: &str = "INSERT OR IGNORE INTO erasure_keys (tenant, receipt, kind, subject, after, written)
         SELECT tenant, ?2, kind, subject, after, written FROM erasure_keys
         WHERE tenant = ?1 AND receipt = ?3 AND verified IS NULL AND ifnull(written, ?4) > ?5";
-    // The keys that a sweep has not come to yet it notes for both.
+    // A running sweep adds its remaining keys to both erasures.
     const SWEPT: &str = "INSERT INTO erasure_sweeps (tenant, receipt, person, rounds)
         SELECT tenant, ?2, person, rounds FROM erasure_sweeps WHERE tenant = ?1 AND receipt = ?3
         ON CONFLICT DO UPDATE SET rounds = max(rounds, excluded.rounds)";
-    // What was written long ago shows everywhere.
+    // A write of long ago is visible at every location.
     let settled = signed(group.now.saturating_sub(group.rules.kv_settled_ms));
-    let place = (tenant.0, receipt.as_bytes(), earlier.as_bytes(), signed(group.now).saturating_add(1), settled);
-    group.tx.prepare_cached(COPY)?.execute(place)?;
+    let parameters = (tenant.0, receipt.as_bytes(), earlier.as_bytes(), signed(group.now).saturating_add(1), settled);
+    group.tx.prepare_cached(COPY)?.execute(parameters)?;
     group.tx.prepare_cached(SWEPT)?.execute((tenant.0, receipt.as_bytes(), earlier.as_bytes()))?;
     Ok(())
 }
 
-/// Says that a key was read back and is as the store has it: proof for the erasures whose write of it showed everywhere when
-/// it was asked for.
+/// Records that a key was read back with the store's value. This proves the erasures whose write of the key was visible
+/// everywhere at the time `asked` of the read.
 ///
 /// # Errors
-/// [`StoreError::Sqlite`]; then nothing of the group may be kept.
+/// [`StoreError::Sqlite`]; the caller must then roll back the transaction.
 pub fn note_verified(group: &WriteTxn<'_>, tenant: TenantNo, key: KvKey, asked: Millis) -> Result<(), StoreError> {
     const PROVEN: &str = "UPDATE erasure_keys INDEXED BY erasure_keys_unverified SET verified = ?4
         WHERE tenant = ?1 AND kind = ?2 AND subject = ?3 AND verified IS NULL AND written <= ?5";
@@ -122,10 +122,10 @@ pub fn note_verified(group: &WriteTxn<'_>, tenant: TenantNo, key: KvKey, asked: 
     Ok(())
 }
 
-/// Says that a key did not keep what was written: the erasures that are not proven by then wait for it again.
+/// Records that a key lost its written value: erasures without proof of the key wait for it again.
 ///
 /// # Errors
-/// [`StoreError::Sqlite`]; then nothing of the group may be kept.
+/// [`StoreError::Sqlite`]; the caller must then roll back the transaction.
 pub fn note_unwritten(group: &WriteTxn<'_>, tenant: TenantNo, key: KvKey) -> Result<(), StoreError> {
     const AGAIN: &str = "UPDATE erasure_keys INDEXED BY erasure_keys_unverified SET written = NULL, after = ?4
         WHERE tenant = ?1 AND kind = ?2 AND subject = ?3 AND verified IS NULL";
@@ -135,7 +135,7 @@ pub fn note_unwritten(group: &WriteTxn<'_>, tenant: TenantNo, key: KvKey) -> Res
     Ok(())
 }
 
-/// Whether an erasure has this key, and it was not read back yet.
+/// Whether an erasure has this key and the key was not read back yet.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
@@ -146,7 +146,7 @@ pub fn is_unverified(conn: &Connection, tenant: TenantNo, key: KvKey) -> Result<
     Ok(conn.prepare_cached(READ)?.query_row((tenant.0, kind, subject), |row| row.get(0))?)
 }
 
-/// Whether an erasure waits until the log's records up to one are gone from it.
+/// Whether an erasure waits for the removal of log records up to `upto`.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -155,7 +155,7 @@ pub fn waits_for_log(conn: &Connection, upto: u64) -> Result<bool, StoreError> {
     Ok(conn.prepare_cached(WAITING)?.query_row([signed(upto)], |row| row.get(0))?)
 }
 
-/// Says that they are gone: the erasures that waited for that are a step further.
+/// Records that the log no longer holds records up to `upto`, for the erasures that wait for it.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -165,7 +165,7 @@ pub fn left_log(conn: &Connection, upto: u64, now: Millis) -> Result<(), StoreEr
     Ok(())
 }
 
-/// The newest record of the log whose erasure waits for it to go; 0 where none does.
+/// Number of the newest log record whose removal an erasure waits for; 0 if there is none.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
@@ -174,7 +174,7 @@ pub fn in_log(conn: &Connection) -> Result<u64, StoreError> {
     Ok(conn.prepare_cached(NEWEST)?.query_row([], |row| row.get(0).map(unsigned))?)
 }
 
-/// How far an erasure is; `None` for a receipt that is not known.
+/// Progress of an erasure as JSON; `None` for an unknown receipt.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
@@ -185,17 +185,17 @@ pub fn erasure_progress(conn: &Connection, tenant: TenantNo, receipt: FactId) ->
     const KEYS: &str = "SELECT count(*), count(written), ifnull(max(written), 0), count(verified),
             ifnull(max(verified), 0) FROM erasure_keys
         WHERE tenant = ?1 AND receipt = ?2";
-    let place = (tenant.0, receipt.as_bytes());
+    let key = (tenant.0, receipt.as_bytes());
     let read = |row: &rusqlite::Row<'_>| {
         let log: Option<i64> = row.get(2)?;
         Ok((unsigned(row.get(0)?), unsigned(row.get(1)?), log.map(unsigned), row.get::<_, bool>(3)?))
     };
-    let Some((asked, stored, log, is_swept)) = conn.prepare_cached(READ)?.query_row(place, read).optional()? else {
+    let Some((asked, stored, log, is_swept)) = conn.prepare_cached(READ)?.query_row(key, read).optional()? else {
         return Ok(None);
     };
     let counts = |row: &rusqlite::Row<'_>| Ok([row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?]);
-    let [all, written, last, verified, proven] = conn.prepare_cached(KEYS)?.query_row(place, counts)?.map(unsigned);
-    // Not all keys are known while a sweep goes on.
+    let [all, written, last, verified, proven] = conn.prepare_cached(KEYS)?.query_row(key, counts)?.map(unsigned);
+    // Not all keys are known while a sweep runs.
     let done = log.filter(|_| !is_swept && all == written).map(|log| log.max(last).max(stored));
     Ok(Some(json!({
         "receipt": receipt.receipt(), "asked_ms": asked, "stored_ms": stored, "log_ms": log,
@@ -204,7 +204,7 @@ pub fn erasure_progress(conn: &Connection, tenant: TenantNo, receipt: FactId) ->
     })))
 }
 
-/// Whether an erasure was ever asked for under a receipt.
+/// Whether an erasure with this receipt was ever requested.
 pub(crate) fn is_known(conn: &Connection, tenant: TenantNo, receipt: FactId) -> Result<bool, StoreError> {
     const KNOWN: &str = "SELECT EXISTS (SELECT 1 FROM erasures WHERE tenant = ?1 AND receipt = ?2)";
     Ok(conn.prepare_cached(KNOWN)?.query_row((tenant.0, receipt.as_bytes()), |row| row.get(0))?)

@@ -1,5 +1,5 @@
-//! Sweeps: all snapshots of a person of whom somebody left, put in the outbox bit by bit. However many visitors it has, no
-//! transaction puts more than a few of them.
+//! Sweeps: put all snapshots of a person that lost a visitor in the outbox, in steps. A step has a bounded number of
+//! visitors, however many the person has.
 
 use causeway_shared::base::ids::VisitorId;
 use std::collections::BTreeSet;
@@ -14,9 +14,10 @@ use crate::outbox::queue::{put_leaving, schedule_siblings};
 use crate::store::write_txn::WriteTxn;
 use crate::store::{PersonNo, StoreError, TenantNo, visitor_at};
 
-/// A membership changed: who joined waits as any news of a sibling does; a cut does not wait, and reaches
-/// every visitor of the person, as any snapshot may hold the one that left. Of many the last active are put now, and a sweep
-/// puts the others; one that goes on goes round once more, and needs the room.
+/// Publishes a change of a membership. A visitor that joined is news for its siblings, after the usual pause. A cut
+/// does not wait and reaches every visitor of the person, because any snapshot may hold the cut visitor. The most
+/// recently active visitors are put in the outbox now, and a sweep puts the others. A sweep that is already running
+/// makes another round; fewer visitors are then put now, because the sweep needs the room.
 pub(crate) fn announce_change(group: &WriteTxn<'_>, change: PersonChange) -> Result<(), StoreError> {
     const BEGIN: &str = "INSERT INTO sweeps (person, before, last_seen, visitor, put) VALUES (?1, ?2, ?3, ?4, ?5)
         ON CONFLICT DO UPDATE SET before = excluded.before, again = 1";
@@ -25,9 +26,9 @@ pub(crate) fn announce_change(group: &WriteTxn<'_>, change: PersonChange) -> Res
     }
     let before = signed(group.version().counter);
     let goes_on = !unswept_people(group, &[change.person].into())?.is_empty();
-    // Those that come while a sweep goes on have their keys noted in its next round.
+    // A running sweep notes the keys of new erasures in its next round.
     let erasures = if goes_on { Vec::new() } else { awaiting_erasures(group, change.person)? };
-    let now = if goes_on { limits::SNAPSHOT_VISITORS as u64 } else { a_bit(&erasures) };
+    let now = if goes_on { limits::SNAPSHOT_VISITORS as u64 } else { step_size(&erasures) };
     match sweep_people(group, change.person, before, START, now, &erasures)? {
         Some((last_seen, visitor)) => {
             let values = (change.person.0, before, last_seen, visitor, signed(group.now));
@@ -39,14 +40,15 @@ pub(crate) fn announce_change(group: &WriteTxn<'_>, change: PersonChange) -> Res
     Ok(())
 }
 
-/// After so long a sweep that an erasure waits for goes on, however much is due.
+/// Pause after which the next sweep continues, however many keys are due, in milliseconds.
 const OVERDUE_MS: Millis = 60_000;
 
-/// An erasure, by its tenant and receipt.
+/// An erasure: its tenant and receipt.
 type Erasure = (TenantNo, FactId);
 
-/// Has an erasure wait until all snapshots of a person are written, as any may name who is erased. Where it does not wait for
-/// that already, and this is true, the person must be announced in this group.
+/// Makes an erasure wait until all snapshots of a person are written, because any of them may hold an erased visitor.
+/// Returns `true` if the erasure did not wait for that already; the caller must then announce the person in this
+/// transaction.
 pub(crate) fn await_person(
     group: &WriteTxn<'_>,
     tenant: TenantNo,
@@ -59,8 +61,8 @@ pub(crate) fn await_person(
     Ok(group.tx.prepare_cached(PUT)?.execute((tenant.0, receipt.as_bytes(), person.0))? > 0)
 }
 
-/// Who goes on as another row takes along what erasures wait for; gives whether any does, and then that row must be announced
-/// in this group.
+/// Transfers the waiting erasures of persons that were merged into the person `to`. Returns whether there are any; the
+/// caller must then announce `to` in this transaction.
 pub(crate) fn await_with(group: &WriteTxn<'_>, from: &BTreeSet<PersonNo>, to: PersonNo) -> Result<bool, StoreError> {
     const COPY: &str = "INSERT INTO erasure_sweeps (tenant, receipt, person, rounds)
         SELECT tenant, receipt, ?2, 1 + EXISTS (SELECT 1 FROM sweeps WHERE person = ?2)
@@ -73,7 +75,7 @@ pub(crate) fn await_with(group: &WriteTxn<'_>, from: &BTreeSet<PersonNo>, to: Pe
     Ok(any)
 }
 
-/// The erasures whose keys this round notes.
+/// Erasures whose keys the current round notes.
 fn awaiting_erasures(group: &WriteTxn<'_>, person: PersonNo) -> Result<Vec<Erasure>, StoreError> {
     const READ: &str = "SELECT tenant, receipt FROM erasure_sweeps WHERE person = ?1 AND rounds = 1";
     let mut statement = group.tx.prepare_cached(READ)?;
@@ -82,14 +84,14 @@ fn awaiting_erasures(group: &WriteTxn<'_>, person: PersonNo) -> Result<Vec<Erasu
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-/// So many visitors are put in one transaction: the fewer, the more erasures each is noted for.
-fn a_bit(erasures: &[Erasure]) -> u64 {
+/// Number of visitors per step; smaller with more erasures, because each visitor's key is noted for each of them.
+fn step_size(erasures: &[Erasure]) -> u64 {
     let most = u64::from(limits::CROWD) / (erasures.len() as u64).max(1);
     most.max(limits::SNAPSHOT_VISITORS as u64)
 }
 
-/// A round has come to all visitors: the erasures that waited for it wait for their keys alone. Gives whether others wait for
-/// the next one.
+/// Ends a round that reached all visitors: the erasures that waited for it now wait for their keys only. Returns
+/// whether other erasures wait for the next round.
 fn end_round(group: &WriteTxn<'_>, person: PersonNo) -> Result<bool, StoreError> {
     const DONE: &str = "DELETE FROM erasure_sweeps WHERE person = ?1 AND rounds = 1";
     const NEXT: &str = "UPDATE erasure_sweeps SET rounds = 1 WHERE person = ?1";
@@ -97,7 +99,8 @@ fn end_round(group: &WriteTxn<'_>, person: PersonNo) -> Result<bool, StoreError>
     Ok(group.tx.prepare_cached(NEXT)?.execute([person.0])? > 0)
 }
 
-/// Who becomes active moves to where a sweep may have been already: what erasures wait for is noted now.
+/// Notes the keys of visitors that became active for waiting erasures, because activity moves a visitor to a part that
+/// a sweep may have passed.
 pub(crate) fn note_moved(
     group: &WriteTxn<'_>,
     changed: impl Iterator<Item = (TenantNo, VisitorId)>,
@@ -120,7 +123,7 @@ pub(crate) fn note_moved(
     Ok(())
 }
 
-/// Those of these rows whose visitors' snapshots are not all put yet: who goes on as another row takes that along.
+/// The persons among `rows` with a running sweep.
 pub(crate) fn unswept_people(
     group: &WriteTxn<'_>,
     rows: &BTreeSet<PersonNo>,
@@ -135,13 +138,13 @@ pub(crate) fn unswept_people(
     Ok(found)
 }
 
-/// Where a sweep is among a person's visitors: when the last one was active, and its row.
+/// Position of a sweep among a person's visitors: time of last activity, and row.
 type At = (i64, i64);
-/// Before the one that was active last.
+/// Position before the most recently active visitor.
 const START: At = (i64::MAX, 0);
 
-/// Puts the next visitors of a person, whose snapshots are older than a version, in the outbox; gives where it has come to,
-/// unless that is the end. Erasures wait for each.
+/// Puts the next visitors of a person in the outbox, if their snapshots are older than the version `before`, and notes
+/// their keys for the erasures. Returns the new position; `None` at the end.
 fn sweep_people(
     group: &WriteTxn<'_>,
     person: PersonNo,
@@ -150,7 +153,7 @@ fn sweep_people(
     most: u64,
     erasures: &[Erasure],
 ) -> Result<Option<At>, StoreError> {
-    // In the order of its index, so that a bit costs as much of a million as of three.
+    // Reads in index order, so that a step costs the same for a million visitors as for three.
     const NEXT: &str = "SELECT tenant, visitor, published, last_seen, row FROM visitors
         WHERE person = ?1 AND last_seen <= ?2 AND (last_seen < ?2 OR row > ?3) ORDER BY last_seen DESC, row LIMIT ?4";
     let (mut at, mut seen) = (at, 0);
@@ -158,7 +161,7 @@ fn sweep_people(
     let mut rows = statement.query((person.0, at.0, at.1, signed(most)))?;
     while let Some(row) = rows.next()? {
         let (tenant, key) = (TenantNo(row.get(0)?), KvKey::Snapshot(visitor_at(row, 1)?));
-        // What was handed out since may still be on its way: an erasure waits for a write of its own.
+        // A value handed out since may still be on its way, so an erasure waits for a write of its own.
         if row.get::<_, i64>(2)? < before || !erasures.is_empty() {
             put_leaving(group, tenant, key)?;
         }
@@ -170,8 +173,8 @@ fn sweep_people(
     Ok((seen == most).then_some(at))
 }
 
-/// Whether the sweep whose turn it is has not gone on for a minute: an outbox that never empties is not to keep in the KV who is
-/// erased, or left.
+/// Whether the next sweep has paused for over a minute. An outbox that never empties must not keep an erased or cut
+/// visitor in the KV.
 pub(crate) fn is_overdue(group: &WriteTxn<'_>) -> Result<bool, StoreError> {
     const READ: &str = "SELECT (SELECT put FROM sweeps ORDER BY turn LIMIT 1) NOT BETWEEN ?1 + 1 AND ?2";
     let since = signed(group.now.saturating_sub(OVERDUE_MS));
@@ -179,8 +182,7 @@ pub(crate) fn is_overdue(group: &WriteTxn<'_>) -> Result<bool, StoreError> {
     Ok(group.tx.prepare_cached(READ)?.query_row((since, signed(group.now)), read)?.unwrap_or(false))
 }
 
-/// Goes on with the person whose turn it is, of those whose snapshots must all be written, once what was put before is handed
-/// out.
+/// Continues the next sweep. Called after the keys of its previous step were handed out.
 pub(crate) fn go_on(group: &WriteTxn<'_>) -> Result<(), StoreError> {
     const NEXT: &str = "SELECT person, before, last_seen, visitor, again FROM sweeps ORDER BY turn LIMIT 1";
     const GO_ON: &str = "UPDATE sweeps SET last_seen = ?2, visitor = ?3, again = ?4,
@@ -189,7 +191,7 @@ pub(crate) fn go_on(group: &WriteTxn<'_>) -> Result<(), StoreError> {
     let next: Option<(i64, i64, At, bool)> = group.tx.prepare_cached(NEXT)?.query_row([], at).optional()?;
     let Some((person, before, at, again)) = next else { return Ok(()) };
     let erasures = awaiting_erasures(group, PersonNo(person))?;
-    let (at, again) = match sweep_people(group, PersonNo(person), before, at, a_bit(&erasures), &erasures)? {
+    let (at, again) = match sweep_people(group, PersonNo(person), before, at, step_size(&erasures), &erasures)? {
         Some(at) => (at, again),
         None if end_round(group, PersonNo(person))? || again => (START, false),
         None => {
@@ -201,11 +203,11 @@ pub(crate) fn go_on(group: &WriteTxn<'_>) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// A person whose membership is another now.
+/// A change of a person's membership.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PersonChange {
     /// The person.
     pub person: PersonNo,
-    /// Whether visitors left: then no snapshot may wait.
+    /// Whether visitors left the person; then no snapshot may wait.
     pub cut: bool,
 }

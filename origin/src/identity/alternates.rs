@@ -1,5 +1,5 @@
-//! One alternate id has one hash for each key that was readable when it was seen. All of them stand for the
-//! canonical one, which evidence and lookups are kept under.
+//! Hashes of alternate ids. An id has one hash for each key that was readable when the id was seen. All of them lead to
+//! the canonical hash, under which evidence and lookups are stored.
 
 use crate::identity::canonical::canonical_id;
 use std::collections::BTreeSet;
@@ -11,9 +11,9 @@ use crate::identity::evidence;
 use crate::store::write_txn::WriteTxn;
 use crate::store::{StoreError, TenantNo};
 
-/// The canonical form of an id that was just seen, with the same id under the other keys of a rotation.
+/// Canonical form of an id that was just seen with the hashes `also` of other keys.
 ///
-/// Hashes that were taken for different ids until now, and are one, become one.
+/// Hashes that counted as different ids until now are united.
 pub(crate) fn resolve_ids(
     group: &WriteTxn<'_>,
     tenant: TenantNo,
@@ -44,7 +44,7 @@ pub(crate) fn resolve_ids(
     Ok(canonical)
 }
 
-/// A lookup without visitors yet: from now on the hash is known.
+/// Creates a lookup without visitors, which makes the hash known.
 fn create_lookup(group: &WriteTxn<'_>, tenant: TenantNo, id: AlternateId) -> Result<(), StoreError> {
     const CREATE: &str = "INSERT INTO lookups (tenant, kind, hash, visitors, since, version)
         VALUES (?1, ?2, ?3, x'', 0, 0)";
@@ -52,7 +52,7 @@ fn create_lookup(group: &WriteTxn<'_>, tenant: TenantNo, id: AlternateId) -> Res
     Ok(())
 }
 
-/// Whether the hash was not known to stand for anything.
+/// Links a hash to its canonical hash. Returns whether the hash was unknown.
 fn record_hash(
     group: &WriteTxn<'_>,
     tenant: TenantNo,
@@ -66,7 +66,7 @@ fn record_hash(
     Ok(group.tx.prepare_cached(NAME)?.execute(row)? == 1)
 }
 
-/// Everything kept under `other` is kept under the canonical hash from now on.
+/// Moves everything stored under `other` to the canonical hash.
 fn unite_ids(
     group: &WriteTxn<'_>,
     tenant: TenantNo,

@@ -1,4 +1,4 @@
-//! The canonical name of an alternate id, which other hashes of the same id lead to.
+//! Canonical hashes of alternate ids.
 
 use crate::store::{StoreError, TenantNo, hash_at};
 use causeway_shared::base::ids::{AltHash, AlternateId, KindCode};
@@ -19,7 +19,7 @@ pub fn id_family(conn: &Connection, tenant: TenantNo, id: AlternateId) -> Result
     Ok(hashes)
 }
 
-/// What a hash stands for; `None` for one that was never seen.
+/// Canonical id of a hash; `None` if the hash was never seen.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
@@ -31,7 +31,7 @@ pub fn canonical_id(conn: &Connection, tenant: TenantNo, id: AlternateId) -> Res
     Ok(found.map(|hash| AlternateId { hash, ..id }))
 }
 
-/// What the first of several hashes of an id that was seen stands for; `None` where none was.
+/// Canonical id of the first known hash among several of one id; `None` if none is known.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].

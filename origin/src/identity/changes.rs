@@ -1,4 +1,4 @@
-//! What one transaction changes about people and lookups.
+//! Changes of one transaction to people and lookups.
 
 use crate::erasures::sweep::PersonChange;
 use crate::store::{PersonNo, StoreError, TenantNo};
@@ -7,39 +7,39 @@ use causeway_shared::facts::fact::Fact;
 use rusqlite::OptionalExtension as _;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What this group changed about who belongs together.
+/// Changes of one transaction to people and lookups.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct LinkChanges {
-    /// People whose membership is another now.
+    /// People with a changed membership.
     pub people: Vec<PersonChange>,
-    /// Rows of people that these were or are.
+    /// Rows of the people before and after the change.
     pub rows: BTreeSet<PersonNo>,
-    /// Alternate ids (canonical) whose lookup is another now.
+    /// Alternate ids (canonical) with a changed lookup.
     pub lookups: BTreeSet<(TenantNo, AlternateId)>,
-    /// Visitors that withdrew or were erased in this group.
+    /// Visitors that withdrew or were erased in this transaction.
     pub withdrawn: BTreeSet<(TenantNo, VisitorId)>,
-    /// What was erased, by the tenant's name: for the journal.
+    /// Erased visitors and ids with the tenant's name, for the journal.
     pub erased: Vec<(String, Fact)>,
-    /// Alternate ids (canonical) whose history ended, and until when.
+    /// Alternate ids (canonical) whose history ended, each with the time up to which it ended.
     pub(crate) ended: BTreeSet<(TenantNo, AlternateId, Millis)>,
-    /// Erasures that name whom, or what, an earlier one took, with that one: neither is done before it.
+    /// Pairs of erasures that cover the same visitor or id, with their tenant: the first one waits for the second one.
     pub(crate) behind: Vec<(TenantNo, FactId, FactId)>,
 }
 
-/// Where evidence changed in this group.
+/// Visitors and ids with changed evidence in this transaction.
 #[derive(Debug, Default)]
 pub(crate) struct TouchedEvidence {
     pub(crate) visitors: BTreeSet<(TenantNo, VisitorId)>,
     pub(crate) ids: BTreeSet<(TenantNo, AlternateId)>,
-    /// Ids among them (canonical) that go by another hash too: under that one no lookup was written, or another id's was.
+    /// Ids among them (canonical) with a further hash, under which no lookup, or another id's lookup, was written.
     pub(crate) renamed: BTreeSet<(TenantNo, AlternateId)>,
-    /// Whether the rows of people may be wrong: then all who point to one are looked at too.
+    /// Whether rows of people may be wrong; then all visitors that point to such a row are examined too.
     pub(crate) of_rows: bool,
-    /// Who speaks for large ids, where that is known.
+    /// Known representatives of ids with very many visitors.
     pub(crate) speakers: BTreeMap<(TenantNo, AlternateId), GroupRepresentative>,
 }
 
-/// Whether a visitor has withdrawn, or is erased: what else its row holds is not read.
+/// Whether a visitor has withdrawn or is erased; no other column of its row is read.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
@@ -50,11 +50,11 @@ pub fn has_withdrawn(conn: &rusqlite::Connection, tenant: TenantNo, visitor: Vis
     Ok(found.unwrap_or(false))
 }
 
-/// Stands for all visitors of a unique id that has too many to be walked through: they are one person whatever happens
-/// around a few of them, since unique ids join first.
+/// Representative of all visitors of a unique id that has too many to read. They are one person whatever changes around
+/// a few of them, because unique ids join first.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct GroupRepresentative {
     pub(crate) visitor: VisitorId,
-    /// Whether its row is right, so that who is not seen stays there with it.
+    /// Whether its row is right, so that visitors that are not read stay in that row.
     pub(crate) keeps_row: bool,
 }

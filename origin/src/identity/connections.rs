@@ -1,5 +1,5 @@
-//! Whether two visitors are linked; adding evidence that they are, which is no login; and undoing that: which evidence connects
-//! two visitors, and the facts that end it (invariant 2).
+//! Connections between two visitors: whether they are linked, evidence that links them in addition to logins, and
+//! cancellations of that evidence (invariant 2).
 
 use std::collections::BTreeMap;
 
@@ -14,21 +14,22 @@ use crate::store::id_error::IdError;
 use crate::store::tenants::TenantContext;
 use crate::store::{self, StoreError, TenantNo, visitor_at};
 
-/// How two visitors stand to one another.
+/// Result of a check whether two visitors are one person.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PairCheck {
     /// Whether they are one person.
     pub connected: bool,
-    /// How surely, over the middle of its star. Only of connected ones.
+    /// Weight of the connection through the person's master; only of connected visitors.
     pub weight: Option<EvidenceWeight>,
-    /// Links from one to the other: a star has two at most, over its master. Only of connected ones.
+    /// Number of links between the two, 0 to 2: both are linked to the master. Only of connected visitors.
     pub path: Option<u8>,
-    /// Visitors read: one where the older of the two is the master that the other is read with, else two.
+    /// Number of visitor rows read: one if the older visitor is the master, whose row comes with the other's, otherwise
+    /// two.
     pub reads: u8,
 }
 
-/// Whether two visitors are one person (S5.4); `None` if either is not known. It costs as much for a person of a million
-/// visitors as for one of two: no list of visitors is read.
+/// Checks whether two visitors are one person; `None` if either is unknown. The cost does not depend on the number of
+/// visitors, because no list of visitors is read.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
@@ -38,7 +39,7 @@ pub fn check_pair(
     a: VisitorId,
     b: VisitorId,
 ) -> Result<Option<PairCheck>, StoreError> {
-    // The second half, which has no master, is not read before its row is asked for.
+    // The second part, which has no master, runs only if its row is requested.
     const READ: &str =
         "SELECT v.person, v.weight, p.master, p.weight FROM visitors v INDEXED BY visitors_by_id JOIN people p USING (person)
             WHERE v.tenant = ?1 AND v.visitor = ?2
@@ -50,7 +51,7 @@ pub fn check_pair(
     let Some(row) = rows.next()? else { return Ok(None) };
     let (person, weight, of_older): (i64, u16, bool) = (row.get(0)?, row.get(1)?, row.get_ref(2)? == ValueRef::Null);
     if of_older {
-        // The younger one is not known.
+        // The younger visitor is unknown.
         return Ok(None);
     }
     if older == younger || older == visitor_at(row, 2)? {
@@ -64,7 +65,7 @@ pub fn check_pair(
     Ok(Some(PairCheck { connected, weight: connected.then_some(weight), path: connected.then_some(2), reads: 2 }))
 }
 
-/// The ids that both visitors were seen with, where the evidence of each stands, and when the first of the two was last.
+/// Ids that have valid evidence for both visitors, each with the time at which `a` was last seen with it.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -80,7 +81,7 @@ pub fn connecting_evidence(
     Ok(shared)
 }
 
-/// The ids that a visitor is tied to, and when it was last seen with each.
+/// Ids with valid evidence for a visitor, each with the time at which the visitor was last seen with it.
 fn standing_evidence(
     conn: &Connection,
     tenant: &TenantContext,
@@ -94,7 +95,8 @@ fn standing_evidence(
     Ok(found)
 }
 
-/// The id of these hashes: as it is known, else under the key that is written. `None` for a tenant without keys.
+/// The id of these hashes: the canonical one if it is known, otherwise the one under the active key. `None` for a
+/// tenant without keys.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -108,49 +110,49 @@ pub fn id_of(
     Ok(known.or_else(|| hashes.first().map(|hash| AlternateId { kind, hash: *hash })))
 }
 
-/// What links a visitor, as it is said from outside: to another visitor or to an alternate id.
+/// A link from outside: of a visitor with another visitor, or with an alternate id.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct VisitorLink {
     /// The other visitor.
     pub other: Option<String>,
-    /// The kind of the id.
+    /// Kind of the alternate id.
     pub kind: Option<String>,
-    /// The raw id.
+    /// The raw alternate id.
     pub value: Option<String>,
-    /// How sure it is: over 0, up to 1.
+    /// Weight of the link: over 0, up to 1.
     pub weight: Option<f64>,
-    /// Where it comes from: `match`, `household`, `device`, `model`.
+    /// Source of the link: `match`, `household`, `device`, `model`.
     pub source: Option<String>,
 }
 
-/// Why a link is refused.
+/// The reason why a link is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum LinkError {
-    /// Neither a visitor nor an id, or both.
-    #[error("a link leads to another visitor (`other`), or to an id (`kind` and `value`)")]
+    /// The link names neither a visitor nor an id, or both.
+    #[error("a link needs either another visitor (`other`) or an id (`kind` and `value`)")]
     To,
-    /// The other visitor's id.
+    /// The other visitor's id is invalid.
     #[error("a visitor id is a UUID of version 7")]
     Other,
-    /// A visitor and itself.
-    #[error("a visitor is not linked to itself")]
+    /// The link connects a visitor with itself.
+    #[error("a visitor cannot be linked to itself")]
     Itself,
-    /// What names the id.
+    /// The alternate id is invalid.
     #[error(transparent)]
     Id(#[from] IdError),
-    /// The tenant's keys.
+    /// The tenant has no key for alternate ids.
     #[error("the tenant has no key for alternate ids")]
     Key,
-    /// The weight.
+    /// The weight is missing or out of range.
     #[error("a weight is a number over 0 and up to 1")]
     Weight,
-    /// The source.
+    /// The source is missing or unknown.
     #[error("the sources are match, household, device and model")]
     Source,
 }
 
 impl LinkError {
-    /// A stable name for reports.
+    /// Machine-readable code for reports.
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {
@@ -166,7 +168,7 @@ impl LinkError {
         }
     }
 
-    /// Which field it is about.
+    /// Name of the field that is wrong.
     #[must_use]
     pub fn field(&self) -> &'static str {
         match self {
@@ -179,7 +181,8 @@ impl LinkError {
     }
 }
 
-/// The facts that say it: one of the visitor, and one of the other. What is not a login is never quite sure.
+/// The facts of a link: one of the visitor, and one of the other visitor, if there is one. The weight stays below that
+/// of a login.
 ///
 /// # Errors
 /// [`LinkError`].
@@ -202,7 +205,8 @@ pub fn parse_link(
             Ok([Some((visitor, what(id, Vec::new()))), Some((other, what(id, Vec::new())))])
         }
         (None, Some(kind), Some(value)) => {
-            // Under the key that is written, and under all that are read: the store may have it by one of them.
+            // Hashes under the active key and under all readable keys, because the store may know the id by any of
+            // them.
             let (kind, hashes) = tenant.alternate(kind, value)?;
             let mut hashes = hashes.into_iter();
             let hash = hashes.next().ok_or(LinkError::Key)?;
@@ -212,7 +216,7 @@ pub fn parse_link(
     }
 }
 
-/// When a visitor was last seen with an id; 0 for never.
+/// Time at which a visitor was last seen with an id; 0 for never.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -225,11 +229,11 @@ pub fn last_seen(
     Ok(standing_evidence(conn, tenant, of)?.get(&id).copied().unwrap_or(0))
 }
 
-/// Evidence that is said now, each fact with its moment; or the first of whom the store has nothing.
+/// The facts with the time at which they count, or the first visitor that the store does not have.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
-pub fn describe_evidence(
+pub fn date_evidence(
     conn: &Connection,
     tenant: TenantNo,
     mut facts: Vec<Fact>,
@@ -238,21 +242,21 @@ pub fn describe_evidence(
         if !is_there(conn, tenant, fact.visitor)? {
             return Ok(Err(fact.visitor));
         }
-        fact.received = cancellation_moment(conn, tenant, fact)?;
+        fact.received = evidence_moment(conn, tenant, fact)?;
         fact.at = fact.received;
     }
     Ok(Ok(facts))
 }
 
-/// Whether the store has a visitor: of one who is erased it has nothing.
+/// Whether the store has a visitor that is not erased.
 fn is_there(conn: &Connection, tenant: TenantNo, visitor: VisitorId) -> Result<bool, StoreError> {
     Ok(store::find_visitor(conn, tenant, visitor)?.is_some()
         && !crate::erasures::registry::is_erased(conn, tenant, visitor)?)
 }
 
-/// The moment that a fact of evidence counts from when it is said now: after what ended the tie, or all of the id's, last,
-/// whatever clock that was by.
-fn cancellation_moment(conn: &Connection, tenant: TenantNo, fact: &Fact) -> Result<Millis, StoreError> {
+/// Time from which a new fact of evidence counts: after the last cancellation of the connection and the last erasure of
+/// the id, even if a fast clock dated those.
+fn evidence_moment(conn: &Connection, tenant: TenantNo, fact: &Fact) -> Result<Millis, StoreError> {
     let FactKind::Evidence { id, also, .. } = &fact.what else { return Ok(fact.received) };
     let id = canonical_of(conn, tenant, id.kind, [id.hash].into_iter().chain(also.iter().copied()))?.unwrap_or(*id);
     let erased = match id.kind {
@@ -264,8 +268,8 @@ fn cancellation_moment(conn: &Connection, tenant: TenantNo, fact: &Fact) -> Resu
     Ok(ended.map_or(fact.received, |at| fact.received.max(at.saturating_add(1))))
 }
 
-/// The fact that ends what ties a visitor to an id. It counts from the last sighting on, where an edge's clock that runs
-/// ahead has put that after now.
+/// The fact that cancels a visitor's connection with an id. It counts at the last sighting if an edge's fast clock put
+/// that after now.
 #[must_use]
 pub fn cancellation_fact(visitor: VisitorId, id: AlternateId, last: Millis, now: Millis, random: [u8; 16]) -> Fact {
     let received = now.max(last);

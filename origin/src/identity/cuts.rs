@@ -1,4 +1,4 @@
-//! The cuts of a person: visitors that its views leave out from a time on.
+//! The cuts of a person: visitors that its views leave out from a given time on.
 
 use crate::base::integers::unsigned;
 use crate::store::{PersonNo, StoreError, visitor_at};
@@ -6,7 +6,7 @@ use causeway_shared::base::ids::VisitorId;
 use causeway_shared::profiles::membership::VisitorCut;
 use rusqlite::Connection;
 
-/// A person's cuts. A visitor that has withdrawn is gone for everybody, whatever it was cut for.
+/// A person's cuts. A withdrawn visitor is gone for every person, whatever the reason of its cut.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].

@@ -1,4 +1,4 @@
-//! Who there is: all people by their masters, and all visitors of one, a page at a time (S5.5).
+//! The directory: all people by their masters, and all visitors of a person, in pages.
 
 use std::str::FromStr;
 
@@ -11,25 +11,26 @@ use crate::store::{PersonNo, StoreError, TenantNo, visitor_at};
 /// A person.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ListedPerson {
-    /// Its oldest visitor.
+    /// Id of its oldest visitor.
     pub master: String,
-    /// How many visitors it has.
+    /// Number of its visitors.
     pub devices: u32,
 }
 
-/// A person's visitors.
+/// One page of a person's visitors.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PersonVisitors {
     /// The person.
     #[serde(flatten)]
     pub person: ListedPerson,
-    /// The last active last.
+    /// Ids of the visitors, the most recently active one last.
     pub members: Vec<String>,
-    /// What the next page is after; `None` on the last one.
+    /// Value of `after` for the next page; `None` on the last page.
     pub next: Option<String>,
 }
 
-/// Where a page ended: a visitor, and when it was active last by then, which it may be again before the next.
+/// Position after a page: its last visitor, and that visitor's last activity at that time, which may change before the
+/// next page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PageEnd {
     visitor: VisitorId,
@@ -39,7 +40,7 @@ pub struct PageEnd {
 impl FromStr for PageEnd {
     type Err = ();
 
-    /// A visitor's id, or as [`PersonVisitors::next`] has it.
+    /// Parses a visitor's id, or a value of [`PersonVisitors::next`].
     fn from_str(text: &str) -> Result<Self, ()> {
         let (visitor, last_seen) = text.split_once('.').map_or((text, None), |(visitor, at)| (visitor, Some(at)));
         let last_seen = last_seen.map(str::parse).transpose().map_err(drop)?;
@@ -47,12 +48,12 @@ impl FromStr for PageEnd {
     }
 }
 
-/// So many rows are looked at for a page of people at most: who was erased stays as a row.
+/// Most rows that a page of people examines, because erased visitors remain as rows.
 pub const LOOKED: usize = 20_000;
 
-/// People by their masters, the oldest first: at most so many of those whose master is younger than `after`, of so many rows
-/// that are looked at; and after whom the next page goes on, which may be empty where many were erased. A visitor that
-/// withdrew is a person of its own; one that was erased is none.
+/// People by their masters, the oldest first: at most `most` people with a master younger than `after`, from at most
+/// `looked` rows. Also returns the master after which the next page starts; that page may be empty if many visitors
+/// were erased. A withdrawn visitor is a person of its own; an erased visitor is left out.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
@@ -86,13 +87,13 @@ pub fn list_people(
     Ok((people, last))
 }
 
-/// In the order of its index: a page costs as much of a million visitors as of three.
+/// Reads in index order, so that a page costs the same for a million visitors as for three.
 const PAGE: &str = "SELECT visitor, last_seen FROM visitors
     WHERE person = ?1 AND last_seen >= ?2 AND (last_seen > ?2 OR row < ?3) ORDER BY last_seen, row DESC LIMIT ?4";
 
-/// The person of a visitor, and at most so many of its visitors: those that were active after `after`. `None` for a
-/// visitor that is not known, and after one that is another's. Who becomes active between two pages comes on a later one, once
-/// more if it was on one of before.
+/// The person of a visitor, and at most `most` of its visitors, in order of activity after `after`. `None` if the
+/// visitor is unknown, or `after` belongs to another person. A visitor that becomes active between two pages is on a
+/// later page, even if an earlier page had it.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
@@ -126,7 +127,7 @@ pub fn list_visitors(
     Ok(Some(PersonVisitors { person: found, members: members.into_iter().map(|(visitor, _)| visitor).collect(), next }))
 }
 
-/// A visitor's person, when it was active last, and its row.
+/// A visitor's person, time of last activity, and row.
 pub(crate) fn visitor_position(
     conn: &Connection,
     tenant: TenantNo,
@@ -134,9 +135,9 @@ pub(crate) fn visitor_position(
 ) -> Result<Option<(PersonNo, i64, i64)>, StoreError> {
     const READ: &str = "SELECT person, last_seen, row FROM visitors WHERE tenant = ?1 AND visitor = ?2";
     let mut statement = conn.prepare_cached(READ)?;
-    let place = statement
+    let found = statement
         .query_row((tenant.0, visitor.as_bytes()), |row| Ok((PersonNo(row.get(0)?), row.get(1)?, row.get(2)?)));
-    Ok(place.optional()?)
+    Ok(found.optional()?)
 }
 
 #[cfg(test)]
@@ -202,7 +203,8 @@ mod tests {
                 seen.extend(found.members);
                 let Some(next) = found.next else { break };
                 after = next.parse().ok();
-                // Once only, be it on no page yet, on one, or the one that the next page is after.
+                // Once only, whether the visitor was on no page yet, on an earlier one, or is the last one of this
+                // page.
                 if seen.len() == 2 {
                     again += 1;
                     origin.send("demo", &[page(visitor(busy), 9 + again, NOW + 60_000 * u64::from(again))]);
@@ -233,8 +235,8 @@ mod tests {
         assert_eq!(people("other", None, 2), names(&[5]));
         let name = |v: u32| Some(visitor(v).to_string());
         assert_eq!(paged("demo", None, 2, LOOKED), (names(&[2, 7]), name(7)));
-        assert_eq!(paged("demo", Some(visitor(7)), 2, LOOKED), (names(&[8]), None), "only who was erased comes behind");
-        // However many were erased, a page looks at so many rows.
+        assert_eq!(paged("demo", Some(visitor(7)), 2, LOOKED), (names(&[8]), None), "only erased visitors follow");
+        // A page examines a bounded number of rows, however many visitors were erased.
         assert_eq!(paged("demo", None, 2, 4), (names(&[2]), name(4)));
         assert_eq!(paged("demo", Some(visitor(4)), 2, 2), (names(&[]), name(6)));
         assert_eq!(paged("demo", Some(visitor(6)), 2, 2), (names(&[7, 8]), name(8)));
@@ -257,6 +259,10 @@ mod tests {
         assert_eq!([checked(2, 3), checked(3, 2)], [is(2, 2); 2]);
         assert_eq!(checked(2, 2), is(0, 1));
         assert_eq!(checked(1, 4), Some(PairCheck { connected: false, weight: None, path: None, reads: 2 }));
-        assert_eq!([checked(1, 5), checked(5, 1), checked(6, 6)], [None; 3], "another tenant's, and nobody's");
+        assert_eq!(
+            [checked(1, 5), checked(5, 1), checked(6, 6)],
+            [None; 3],
+            "another tenant's, and an unknown visitor"
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! Evidence rows: what ties a visitor to an alternate id. Only their times ever change.
+//! Evidence rows: connections of visitors with alternate ids. Only the times of a row change.
 
 use causeway_shared::base::ids::{AltHash, AlternateId, KindCode, Millis, VisitorId};
 use causeway_shared::base::limits;
@@ -15,14 +15,14 @@ use crate::store::tenants::Tenants;
 use crate::store::write_txn::WriteTxn;
 use crate::store::{StoreError, TenantNo, hash_at, visitor_at};
 
-/// A cancellation that no newer evidence lifts.
+/// Time of a cancellation that no newer evidence lifts.
 pub(crate) const FOR_EVER: Millis = i64::MAX.unsigned_abs();
 
 /// Column values of `source`.
 const LOGIN: u8 = 1;
 const CLAIM: u8 = 2;
 
-/// A visitor seen with an alternate id.
+/// An observation of a visitor with an alternate id.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct EvidenceSighting {
     pub(crate) tenant: TenantNo,
@@ -31,19 +31,18 @@ pub(crate) struct EvidenceSighting {
     pub(crate) by: SightingSource,
 }
 
-/// What says so.
+/// The source of an observation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SightingSource {
-    /// The page, with proof or without.
+    /// A page, with or without a proof.
     Page { proven: bool },
-    /// Other evidence.
+    /// Evidence other than a page's.
     Other(EvidenceSource, EvidenceWeight),
 }
 
 impl EvidenceSighting {
-    /// A proven id is a login. Anyone may name an id without a proof: one of a unique kind ties nobody, unless the tenant
-    /// trusts its pages; one of another kind weighs less than a login ([`EvidenceWeight::CLAIM`]), so that it links only by the
-    /// tenant's threshold and is never sure.
+    /// Weight of the observation. A proven id is a login. Any page may name an unproven id. Such an id of a unique kind
+    /// has no weight unless the tenant trusts its pages; of another kind it weighs [`EvidenceWeight::CLAIM`].
     fn weight(&self, tenants: &Tenants) -> Result<EvidenceWeight, StoreError> {
         let config = &tenants.by_no(self.tenant)?.config;
         Ok(match self.by {
@@ -66,22 +65,22 @@ impl EvidenceSighting {
     }
 }
 
-/// A row of evidence with what was decided about it.
+/// An evidence row with the decision about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EvidenceRow {
-    /// What it says.
+    /// The evidence.
     pub evidence: Evidence,
-    /// Whether it was proven.
+    /// Whether a proof came with it.
     pub proven: bool,
-    /// Why it does not link although it claims to.
+    /// The reason why the row does not link although its weight would.
     pub flag: Option<FlagReason>,
 }
 
 impl EvidenceRow {
-    /// Shows all evidence of a store, in order of tenant and visitor.
+    /// Calls `each` for all evidence of a store, in order of tenant and visitor.
     ///
     /// # Errors
-    /// [`StoreError`], or what `each` gives.
+    /// [`StoreError`], or an error of `each`.
     pub fn for_each_row(
         conn: &Connection,
         mut each: impl FnMut(TenantNo, &Self) -> Result<(), StoreError>,
@@ -96,25 +95,25 @@ impl EvidenceRow {
         Ok(())
     }
 
-    /// Whether it may link: it stands, and at full weight.
+    /// Whether the row is valid and has the weight of a login.
     #[must_use]
     pub fn claims(&self) -> bool {
         self.evidence.stands() && self.evidence.weight >= EvidenceWeight::LOGIN
     }
 
-    /// Whether it says anything: it stands, and is not what anyone may say.
+    /// Whether the row is valid and has any weight.
     #[must_use]
     pub fn counts(&self) -> bool {
         self.evidence.stands() && self.evidence.weight > EvidenceWeight::NOTHING
     }
 
-    /// Whether a page named the id, and nothing proves it.
+    /// Whether a page named the id without a proof.
     #[must_use]
     pub fn is_page_claim(&self) -> bool {
         self.evidence.source == CLAIM && self.evidence.weight > EvidenceWeight::NOTHING
     }
 
-    /// What its source is called.
+    /// Name of the source in reports and the API.
     #[must_use]
     pub fn source_name(&self) -> &'static str {
         match EvidenceSource::of_code(self.evidence.source) {
@@ -125,7 +124,7 @@ impl EvidenceRow {
     }
 }
 
-/// Adds to or extends the row of a sighting at `received`.
+/// Adds or extends the row of an observation that was received at `received`.
 pub(super) fn record_sighting(
     group: &WriteTxn<'_>,
     seen: EvidenceSighting,
@@ -136,11 +135,11 @@ pub(super) fn record_sighting(
         WHERE tenant = ?1 AND visitor = ?2 AND kind = ?3 AND hash = ?4 AND source = ?5 AND weight = ?6";
     let (source, weight) = (seen.source(), seen.weight(&group.rules.tenants)?);
     let KindCode(kind) = seen.id.kind;
-    let place = (seen.tenant.0, seen.visitor.as_bytes(), kind, &seen.id.hash.0, source, weight.0);
+    let key = (seen.tenant.0, seen.visitor.as_bytes(), kind, &seen.id.hash.0, source, weight.0);
     let known = group
         .tx
         .prepare_cached(READ)?
-        .query_row(place, |row| {
+        .query_row(key, |row| {
             let cancelled: Option<i64> = row.get(2)?;
             Ok((unsigned(row.get(0)?), unsigned(row.get(1)?), cancelled.map(unsigned)))
         })
@@ -148,8 +147,7 @@ pub(super) fn record_sighting(
     let EvidenceSighting { visitor, id, .. } = seen;
     let evidence = |first, last, cancelled| Evidence { visitor, id, source, weight, first, last, cancelled };
     let before = known.map(|(first, last, cancelled)| evidence(first, last, cancelled));
-    // A login of before an erasure may make the visitor its id's, to be erased with it: that is found out before it ends. What a
-    // pair is called is nobody's id.
+    // A login from before an erasure of the id may be part of it, so it is not ended here. A pair's id is no person's.
     let ended = match seen.by {
         SightingSource::Other(..) if id.kind != KindCode::PAIR => {
             id_erased(group.tx, seen.tenant, id.kind, id_family(group.tx, seen.tenant, id)?)?.map(|(at, _)| at)
@@ -173,11 +171,11 @@ pub(super) fn record_sighting(
     }
     put_row(group, seen.tenant, &after, None)?;
     if after.weight == EvidenceWeight::NOTHING {
-        // What anyone may say changes nothing, and costs no more however often it is said.
+        // An unproven unique id changes nothing, and costs the same however often it is sent.
         return Ok(());
     }
     touched.ids.insert((seen.tenant, seen.id));
-    // A later sighting of what is known already links nothing new.
+    // A later observation of a known connection links nothing new.
     let linking = |e: &Evidence| e.stands().then_some(e.since());
     let is_new = before.is_none() || before.as_ref().and_then(linking) != linking(&after);
     if is_new {
@@ -186,8 +184,7 @@ pub(super) fn record_sighting(
     Ok(())
 }
 
-/// Whether a visitor was seen with so many ids that another which a page names is not kept: each costs as much as there are
-/// before it. A login is kept, as nobody can make one up.
+/// Whether a visitor has too many ids for a further one from a page. A login is always stored, as it cannot be forged.
 pub(super) fn is_over(
     group: &WriteTxn<'_>,
     tenant: TenantNo,
@@ -226,7 +223,7 @@ fn put_row(group: &WriteTxn<'_>, tenant: TenantNo, e: &Evidence, flag: Option<u8
     Ok(())
 }
 
-/// Ends what ties a visitor to an id until newer evidence comes, and keeps that for evidence which comes late.
+/// Cancels a visitor's connection with an id until newer evidence arrives; also applies to evidence that arrives late.
 pub(super) fn cancel_evidence(
     group: &WriteTxn<'_>,
     tenant: TenantNo,
@@ -239,16 +236,16 @@ pub(super) fn cancel_evidence(
         ON CONFLICT DO UPDATE SET at = max(at, excluded.at)";
     const END: &str = "UPDATE evidence SET cancelled = ?5
         WHERE tenant = ?1 AND visitor = ?2 AND kind = ?3 AND hash = ?4 AND ifnull(cancelled, -1) < ?5";
-    let place = (tenant.0, visitor.as_bytes(), id.kind.0, &id.hash.0, signed(at));
-    group.tx.prepare_cached(KEEP)?.execute(place)?;
-    if group.tx.prepare_cached(END)?.execute(place)? > 0 {
+    let key = (tenant.0, visitor.as_bytes(), id.kind.0, &id.hash.0, signed(at));
+    group.tx.prepare_cached(KEEP)?.execute(key)?;
+    if group.tx.prepare_cached(END)?.execute(key)? > 0 {
         touched.ids.insert((tenant, id));
         touched.visitors.insert((tenant, visitor));
     }
     Ok(())
 }
 
-/// Ends what tied anybody to an id until a time, when its history was erased.
+/// Cancels all connections with an id up to a time, because the id's history was erased.
 pub(crate) fn end_until(
     group: &WriteTxn<'_>,
     tenant: TenantNo,
@@ -260,15 +257,15 @@ pub(crate) fn end_until(
         WHERE tenant = ?1 AND kind = ?2 AND hash = ?3 AND weight > 0 AND first <= ?4 AND ifnull(cancelled, -1) < ?4
         RETURNING visitor";
     let mut statement = group.tx.prepare_cached(END)?;
-    let place = (tenant.0, id.kind.0, &id.hash.0, signed(until));
-    for visitor in statement.query_map(place, |row| visitor_at(row, 0))? {
+    let key = (tenant.0, id.kind.0, &id.hash.0, signed(until));
+    for visitor in statement.query_map(key, |row| visitor_at(row, 0))? {
         touched.visitors.insert((tenant, visitor?));
         touched.ids.insert((tenant, id));
     }
     Ok(())
 }
 
-/// When a visitor's tie to an id, canonical, was cancelled last.
+/// Time of the last cancellation of a visitor's connection with a canonical id; `None` if there is none.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
@@ -285,7 +282,7 @@ pub fn last_cancellation(
     Ok(found.optional()?)
 }
 
-/// Cancellations under one hash of an id, or another, end evidence under both.
+/// Moves cancellations from one hash of an id to another, and applies those of both to the evidence.
 fn rename_cancelled(
     group: &WriteTxn<'_>,
     tenant: TenantNo,
@@ -300,8 +297,8 @@ fn rename_cancelled(
     for id in [from, to] {
         let known: Vec<(VisitorId, Millis)> = {
             let mut statement = group.tx.prepare_cached(READ)?;
-            let place = (tenant.0, id.kind.0, &id.hash.0);
-            let rows = statement.query_map(place, |row| Ok((visitor_at(row, 0)?, unsigned(row.get(1)?))))?;
+            let key = (tenant.0, id.kind.0, &id.hash.0);
+            let rows = statement.query_map(key, |row| Ok((visitor_at(row, 0)?, unsigned(row.get(1)?))))?;
             rows.collect::<Result<_, _>>()?
         };
         for (visitor, at) in known {
@@ -312,7 +309,7 @@ fn rename_cancelled(
     Ok(())
 }
 
-/// Ends all evidence of a visitor for ever.
+/// Cancels all evidence of a visitor permanently.
 pub(crate) fn end_evidence(
     group: &WriteTxn<'_>,
     tenant: TenantNo,
@@ -324,12 +321,12 @@ pub(crate) fn end_evidence(
         touched.ids.insert((tenant, row.evidence.id));
         touched.visitors.insert((tenant, visitor));
     }
-    let place = (tenant.0, visitor.as_bytes(), signed(FOR_EVER));
-    group.tx.prepare_cached(END)?.execute(place)?;
+    let key = (tenant.0, visitor.as_bytes(), signed(FOR_EVER));
+    group.tx.prepare_cached(END)?.execute(key)?;
     Ok(())
 }
 
-/// Keeps evidence of one id under another, which is the same.
+/// Moves evidence from one hash of an id to another.
 pub(super) fn rename_id(
     group: &WriteTxn<'_>,
     tenant: TenantNo,
@@ -350,13 +347,13 @@ pub(super) fn rename_id(
             touched.visitors.insert((tenant, visitor));
         }
         let KindCode(kind) = from.kind;
-        let place = (tenant.0, visitor.as_bytes(), kind, &from.hash.0);
-        group.tx.prepare_cached(DROP)?.execute(place)?;
+        let key = (tenant.0, visitor.as_bytes(), kind, &from.hash.0);
+        group.tx.prepare_cached(DROP)?.execute(key)?;
     }
     rename_cancelled(group, tenant, from, to, touched)
 }
 
-/// Keeps what was decided about a visitor's evidence.
+/// Stores the decision about a visitor's evidence for an id.
 pub(super) fn flag_row(
     group: &WriteTxn<'_>,
     tenant: TenantNo,
@@ -367,8 +364,8 @@ pub(super) fn flag_row(
     const FLAG: &str = "UPDATE evidence SET flag = ?5
         WHERE tenant = ?1 AND visitor = ?2 AND kind = ?3 AND hash = ?4 AND weight > 0";
     let KindCode(kind) = id.kind;
-    let place = (tenant.0, visitor.as_bytes(), kind, &id.hash.0, reason.map(FlagReason::number));
-    group.tx.prepare_cached(FLAG)?.execute(place)?;
+    let key = (tenant.0, visitor.as_bytes(), kind, &id.hash.0, reason.map(FlagReason::number));
+    group.tx.prepare_cached(FLAG)?.execute(key)?;
     Ok(())
 }
 
@@ -385,17 +382,17 @@ pub fn of_visitor(conn: &Connection, tenant: TenantNo, visitor: VisitorId) -> Re
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-/// Whether an id was seen with more visitors than `most`, by evidence that says something and stands.
+/// Whether more than `most` visitors have valid evidence with weight for an id.
 pub(super) fn is_crowd(conn: &Connection, tenant: TenantNo, id: AlternateId, most: u32) -> Result<bool, StoreError> {
-    // From its index alone.
+    // Reads the index only.
     const READ: &str = "SELECT DISTINCT visitor FROM evidence INDEXED BY evidence_of_id
         WHERE tenant = ?1 AND kind = ?2 AND hash = ?3 AND weight > 0 AND ifnull(cancelled, -1) < last LIMIT 1 OFFSET ?4";
     let mut statement = conn.prepare_cached(READ)?;
-    let place = (tenant.0, id.kind.0, &id.hash.0, most);
-    Ok(statement.query_row(place, |_| Ok(())).optional()?.is_some())
+    let key = (tenant.0, id.kind.0, &id.hash.0, most);
+    Ok(statement.query_row(key, |_| Ok(())).optional()?.is_some())
 }
 
-/// All evidence that says something of an id, the visitor last seen with it first.
+/// All evidence with weight for an id, the most recently seen visitor first.
 pub(crate) fn of_id(conn: &Connection, tenant: TenantNo, id: AlternateId) -> Result<Vec<EvidenceRow>, StoreError> {
     let mut rows = Vec::new();
     each_newest(conn, tenant, id, |row| {
@@ -405,7 +402,7 @@ pub(crate) fn of_id(conn: &Connection, tenant: TenantNo, id: AlternateId) -> Res
     Ok(rows)
 }
 
-/// The other visitor of a pair's id, if there is evidence of it too.
+/// The other visitor of a pair's id, if it has evidence too.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
@@ -419,8 +416,8 @@ pub fn other_of_pair(
     Ok(visitors.into_iter().find(|visitor| *visitor != of))
 }
 
-/// Shows the evidence that says something of an id, the visitor last seen with it first, until `more` says no: a shared
-/// id with a million visitors costs as little as any other, and so does one that a million claim without proof.
+/// Calls `more` for the evidence with weight for an id, the most recently seen visitor first, until it returns `false`.
+/// An id that a million visitors share, or name without a proof, therefore costs as little as any other.
 pub(crate) fn each_newest(
     conn: &Connection,
     tenant: TenantNo,
@@ -447,7 +444,7 @@ fn each(
     Ok(())
 }
 
-/// Each weight has an index of its own.
+/// Statement for an id's evidence; each condition on the weight has its own index.
 fn of_id_where(weight: &str) -> String {
     format!(
         "SELECT {COLUMNS} FROM evidence WHERE tenant = ?1 AND kind = ?2 AND hash = ?3 AND {weight}
@@ -470,7 +467,7 @@ pub fn held_unique(
     Ok(held.map(|r| r.evidence.id))
 }
 
-/// The unique id that a visitor's evidence gives it, whatever was decided about it.
+/// The unique id that a visitor's evidence gives it, ignoring flags.
 pub(crate) fn first_unique(
     conn: &Connection,
     tenant: TenantNo,

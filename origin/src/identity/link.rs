@@ -1,7 +1,7 @@
-//! Link: alias facts become evidence, evidence becomes people and lookups.
+//! Linking: alias facts become evidence; evidence becomes people and lookups.
 //!
-//! Evidence is kept whatever it says; which of it links is decided by `causeway_shared::identity::people` from the
-//! evidence as a set. Work is done only where evidence changed: a page view costs nothing here.
+//! All evidence is stored. `causeway_shared::identity::people` decides from the evidence as a set which part links.
+//! Only changed evidence causes work, so a page view costs nothing here.
 
 use crate::erasures::sweep::PersonChange;
 use crate::identity::alternates;
@@ -25,22 +25,22 @@ use crate::profiles::fold::Linking;
 use crate::store::write_txn::WriteTxn;
 use crate::store::{PersonNo, StoreError, TenantNo};
 
-/// A visitor that was seen with an alternate id in this group.
+/// An observation of a visitor with an alternate id in this transaction.
 #[derive(Debug)]
 pub struct VisitorSighting {
-    /// The evidence.
+    /// The observation.
     pub(crate) seen: evidence::EvidenceSighting,
-    /// The id's hashes under all keys, as the fact named them.
+    /// Hashes of the id under all keys, as in the fact.
     pub(crate) hashes: Vec<AltHash>,
-    /// When the fact was received.
+    /// Time at which the fact was received.
     pub(crate) received: Millis,
 }
 
-/// Records the evidence of the new facts, and computes the people around it again. Lookups are not written yet: erasures may
-/// change what they say. Gives the sightings, which an earlier erasure of the id may concern.
+/// Records the evidence of new facts and recomputes the people around it. Does not write lookups, because erasures of
+/// this transaction may change them. Returns the observations, which an earlier erasure of their id may affect.
 ///
 /// # Errors
-/// [`StoreError`]; then nothing of the group may be kept.
+/// [`StoreError`]; the caller must then roll back the transaction.
 pub(crate) fn link_visitors(
     group: &mut WriteTxn<'_>,
     fresh: &[Linking<'_>],
@@ -48,29 +48,29 @@ pub(crate) fn link_visitors(
     touched: &mut TouchedEvidence,
 ) -> Result<Vec<VisitorSighting>, StoreError> {
     let mut seen_now = Vec::new();
-    // Withdrawals first: evidence that comes in the same group must not outlive them.
+    // Withdrawals first, because evidence of the same transaction must not outlive them.
     withdraw_visitors(group, fresh, linked, touched)?;
     for Linking { tenant, visitor, facts } in fresh {
         for fact in facts {
             if let FactKind::Cancellation { id } = &fact.what
                 && !planted::is_active(PlantedBug::CancellationForgotten)
             {
-                let id = known_visitors(group, *tenant, *id, &[], touched)?;
+                let id = canonical_form(group, *tenant, *id, &[], touched)?;
                 evidence::cancel_evidence(group, *tenant, *visitor, id, fact.received, touched)?;
             }
             if let FactKind::Evidence { id, also, weight, source } = &fact.what {
-                let id = known_visitors(group, *tenant, *id, also, touched)?;
+                let id = canonical_form(group, *tenant, *id, also, touched)?;
                 let by = SightingSource::Other(*source, *weight);
                 let seen = evidence::EvidenceSighting { tenant: *tenant, visitor: *visitor, id, by };
                 evidence::record_sighting(group, seen, fact.received, touched)?;
             }
             if let FactKind::Alias { id, also, proven } = &fact.what {
-                let said = &id.hash;
+                let named = &id.hash;
                 let also: &[AltHash] = if planted::is_active(PlantedBug::NamesOfRotationLost) { &[] } else { also };
                 let by = SightingSource::Page { proven: *proven };
-                // Before anything of the id is kept.
+                // Checked before anything of the id is stored.
                 if evidence::is_over(group, *tenant, *visitor, id.kind, by)?
-                    && canonical_of(group.tx, *tenant, id.kind, also.iter().copied().chain([*said]))?.is_none()
+                    && canonical_of(group.tx, *tenant, id.kind, also.iter().copied().chain([*named]))?.is_none()
                 {
                     group.ids_over.add(1);
                     continue;
@@ -78,7 +78,7 @@ pub(crate) fn link_visitors(
                 let id = alternates::resolve_ids(group, *tenant, *id, also, touched)?;
                 let seen = evidence::EvidenceSighting { tenant: *tenant, visitor: *visitor, id, by };
                 evidence::record_sighting(group, seen, fact.received, touched)?;
-                let hashes: Vec<AltHash> = also.iter().copied().chain([*said]).collect();
+                let hashes: Vec<AltHash> = also.iter().copied().chain([*named]).collect();
                 seen_now.push(VisitorSighting { seen, hashes, received: fact.received });
             }
         }
@@ -87,30 +87,30 @@ pub(crate) fn link_visitors(
     Ok(seen_now)
 }
 
-/// An id as it is kept.
-fn known_visitors(
+/// The canonical form of an id.
+fn canonical_form(
     group: &WriteTxn<'_>,
     tenant: TenantNo,
     id: AlternateId,
     also: &[AltHash],
     touched: &mut TouchedEvidence,
 ) -> Result<AlternateId, StoreError> {
-    // What two visitors have in common has one name, and nobody looks it up.
+    // The id of a pair has one hash and no lookup.
     if id.kind == KindCode::PAIR { Ok(id) } else { alternates::resolve_ids(group, tenant, id, also, touched) }
 }
 
-/// What may be wrong with people.
+/// People and rows that may be inconsistent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SuspectPeople {
-    /// Visitors of theirs.
+    /// Visitors of such people.
     pub visitors: BTreeSet<(TenantNo, VisitorId)>,
-    /// Rows that nobody points to.
+    /// Rows of people without visitors.
     pub empty: Vec<PersonNo>,
-    /// Of people with a large id, a visitor each whose row is right, or is not (`false`) but will be.
+    /// A representative for each large id of such people, with whether its row is right already.
     pub speakers: BTreeSet<(TenantNo, VisitorId, bool)>,
 }
 
-/// Marks visitors that withdrew and ends their evidence for ever (invariant 10).
+/// Marks withdrawn visitors and cancels their evidence permanently (invariant 10).
 fn withdraw_visitors(
     group: &mut WriteTxn<'_>,
     fresh: &[Linking<'_>],
@@ -122,8 +122,8 @@ fn withdraw_visitors(
         let Some(fact) = facts.iter().find(|f| f.what == FactKind::Withdrawal) else {
             continue;
         };
-        let place = (tenant.0, visitor.as_bytes(), signed(fact.received));
-        if group.tx.prepare_cached(MARK)?.execute(place)? == 1 {
+        let values = (tenant.0, visitor.as_bytes(), signed(fact.received));
+        if group.tx.prepare_cached(MARK)?.execute(values)? == 1 {
             if !planted::is_active(PlantedBug::WithdrawalKeepsItsLinks) {
                 evidence::end_evidence(group, *tenant, *visitor, touched)?;
             }
@@ -134,7 +134,7 @@ fn withdraw_visitors(
     Ok(())
 }
 
-/// The people that a visitor was cut from before: their snapshots say that it is another's, and not yet that it is gone.
+/// People that a visitor was cut from earlier: their snapshots do not show yet that the visitor is gone.
 pub(crate) fn former_people(
     group: &mut WriteTxn<'_>,
     tenant: TenantNo,
@@ -142,7 +142,7 @@ pub(crate) fn former_people(
 ) -> Result<Vec<PersonChange>, StoreError> {
     const FORMER: &str = "SELECT c.person FROM cuts c JOIN people p ON p.person = c.person
         WHERE c.visitor = ?2 AND p.tenant = ?1";
-    // Above what is being written now.
+    // A version above the one that is being written now.
     group.next_version();
     let mut statement = group.tx.prepare_cached(FORMER)?;
     let rows = statement.query_map((tenant.0, visitor.as_bytes()), |row| {

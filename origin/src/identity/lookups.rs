@@ -1,5 +1,5 @@
-//! Lookups: which visitors were last seen with an alternate id, by the edge's receive time. An older fact
-//! never moves one, as they follow from the evidence's last receipts.
+//! Lookups: the visitors last seen with an alternate id, by the edge's time of receipt. They follow from the last
+//! receipts of the evidence, so an older fact never moves one.
 
 use causeway_shared::base::ids::{AlternateId, KindCode, Millis, VisitorId};
 use causeway_shared::base::limits;
@@ -11,7 +11,7 @@ use crate::identity::evidence;
 use crate::store::write_txn::WriteTxn;
 use crate::store::{StoreError, TenantNo};
 
-/// Writes the lookups of ids anew where they are others now, or go by another hash too.
+/// Writes the changed lookups of ids, and lookups of ids with a new hash.
 pub(crate) fn recompute_lookups(
     group: &mut WriteTxn<'_>,
     touched: &TouchedEvidence,
@@ -28,8 +28,8 @@ pub(crate) fn recompute_lookups(
     Ok(())
 }
 
-/// The visitors last seen with an id, ties by visitor, and when the first of them was. A unique id holds only where it is
-/// the one the visitor effectively has; an id without a proof only where the tenant's threshold lets it link.
+/// The visitors last seen with an id, ties by visitor, and the time of the first one. A unique id counts only for
+/// visitors that effectively hold it; an unproven id counts only if the tenant's threshold lets it link.
 fn newest_visitors(
     group: &WriteTxn<'_>,
     tenant: TenantNo,
@@ -54,7 +54,7 @@ fn newest_visitors(
     Ok((visitors, last.unwrap_or(group.now)))
 }
 
-/// Whether the row is another now. `since` is the receipt that put its first visitor first.
+/// Writes a lookup and returns whether it changed. `last` is the receipt that put the first visitor first.
 fn write(
     group: &mut WriteTxn<'_>,
     tenant: TenantNo,

@@ -1,5 +1,5 @@
-//! Who is around a visitor whose evidence changed: everybody that evidence connects with it, as far as that can change
-//! who belongs together, and what the store says of them.
+//! The neighbourhood of a visitor with changed evidence: all visitors that evidence connects with it, as far as they
+//! can change its person, with their stored state.
 
 use crate::identity::changes::GroupRepresentative;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -17,20 +17,20 @@ use crate::identity::evidence::{self, EvidenceRow};
 use crate::store::write_txn::WriteTxn;
 use crate::store::{PersonNo, StoreError, TenantNo, visitor_at};
 
-/// The evidence around a visitor, and what the store says of everybody in it.
+/// The evidence around a visitor, and the stored state of every visitor in it.
 #[derive(Debug, Default)]
 pub(super) struct EvidenceNeighbourhood {
     pub(super) rows: BTreeMap<(VisitorId, AlternateId), Vec<EvidenceRow>>,
     pub(super) stored: BTreeMap<VisitorId, StoredVisitor>,
-    /// Ids that link nobody.
+    /// Ids that link no visitors.
     pub(super) crowded: BTreeSet<AlternateId>,
-    /// Unique ids whose visitors are not all here; their speakers are.
+    /// Unique ids with visitors outside this neighbourhood; their representatives are inside.
     pub(super) large: BTreeSet<AlternateId>,
-    /// Those whose row stays with them and who is not here.
+    /// Representatives that keep their row, together with the visitors outside.
     pub(super) speakers: BTreeSet<VisitorId>,
-    /// Rows that visitors point to who are not here, and how many.
+    /// Rows that visitors outside point to, with the number of these visitors.
     pub(super) unseen: BTreeMap<PersonNo, u64>,
-    /// Whether there is more than can be looked at.
+    /// Whether the neighbourhood has more visitors than the bound.
     pub(super) is_too_large: bool,
 }
 
@@ -42,16 +42,16 @@ pub(super) struct StoredVisitor {
     pub(super) weight: EvidenceWeight,
 }
 
-/// What the people computed so far have shown.
+/// State that the computations of one transaction share.
 #[derive(Debug, Default)]
 pub(super) struct ComputedPeople {
-    /// Who belongs to the right person already.
+    /// Visitors that belong to the right person already.
     pub(super) done: BTreeSet<(TenantNo, VisitorId)>,
-    /// Who speaks for each large id.
+    /// Representative of each large id.
     pub(super) speakers: BTreeMap<(TenantNo, AlternateId), GroupRepresentative>,
-    /// Ids whose visitors were all told that it is crowded.
+    /// Ids whose visitors were all informed that the id is an oversized group.
     crowded: BTreeSet<(TenantNo, AlternateId)>,
-    /// Whether more visitors were seen with an id than one person has: counted once, however many of them are looked around.
+    /// Whether an id has more visitors than one person can have; counted once per id.
     crowds: BTreeMap<(TenantNo, AlternateId), bool>,
 }
 
@@ -61,11 +61,12 @@ impl ComputedPeople {
     }
 }
 
-/// Everything that evidence connects with a visitor, breadth first, until that is too much.
+/// Gathers everything that evidence connects with a visitor, breadth first, up to a bound.
 ///
-/// Of visitors whose evidence changed, all of it is followed, so that both the old person and the new one
-/// are found whole; of others, what links them. Where rows may be wrong nothing that was decided is believed: what links is
-/// found from the evidence, and the old person from who points to its row. A large id leads to its speaker alone.
+/// Of visitors with changed evidence, all of it is followed, so that both the old and the new person are found
+/// completely; of other visitors, only linking evidence. If rows may be wrong (`of_rows`), earlier decisions are
+/// ignored: the links come from the evidence, and the old person from the visitors that point to its row. A large id
+/// leads to its representative only.
 pub(super) fn gather_evidence(
     group: &WriteTxn<'_>,
     tenant: TenantNo,
@@ -82,15 +83,15 @@ pub(super) fn gather_evidence(
         let mut seen: BTreeMap<PersonNo, u64> = BTreeMap::new();
         around.stored.values().for_each(|stored| *seen.entry(stored.person).or_default() += 1);
         for (row, seen) in seen {
-            let there = match touched.of_rows {
+            let devices = match touched.of_rows {
                 true if large_rows.contains(&row) => pointing_visitors(group, tenant, row)?,
                 true => 0,
                 false => {
                     crate::identity::stored_person::load_person(group, tenant, row)?.map_or(0, |known| known.devices)
                 }
             };
-            if there > seen {
-                around.unseen.insert(row, there - seen);
+            if devices > seen {
+                around.unseen.insert(row, devices - seen);
             }
         }
     }
@@ -107,7 +108,7 @@ struct NeighbourhoodWalk<'a, 'g> {
 }
 
 impl NeighbourhoodWalk<'_, '_> {
-    /// Gives the rows that more visitors point to than were followed.
+    /// Walks the evidence. Returns the rows that more visitors point to than were followed.
     fn run(&mut self, start: VisitorId) -> Result<BTreeSet<PersonNo>, StoreError> {
         let (mut ids, mut rows, mut large_rows) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
         let mut flagged = BTreeSet::new();
@@ -118,7 +119,7 @@ impl NeighbourhoodWalk<'_, '_> {
             }
             let stored = match stored_visitor(self.group, self.tenant, visitor)? {
                 Some(stored) => stored,
-                // Evidence of a visitor that is not there links nobody.
+                // Evidence of an unknown visitor links nothing.
                 None if self.touched.of_rows => continue,
                 None => return Err(StoreError::Corrupt { what: "visitor" }),
             };
@@ -147,13 +148,13 @@ impl NeighbourhoodWalk<'_, '_> {
                 self.around.rows.entry((visitor, id)).or_default().push(row);
             }
         }
-        // What was not followed is as it was.
+        // Ids that were not followed keep their state.
         self.around.crowded.extend(flagged.difference(&ids));
         Ok(large_rows)
     }
 
-    /// The ids by which a visitor of this evidence is linked: all that are sure enough but, of unique ones that it logged in
-    /// with, the first.
+    /// Ids that link a visitor with this evidence: every id with enough weight, but only the first of the unique ids
+    /// that it logged in with.
     fn linking(&self, rows: &[EvidenceRow]) -> BTreeSet<AlternateId> {
         let mut ties: BTreeMap<AlternateId, Vec<&EvidenceRow>> = BTreeMap::new();
         rows.iter().for_each(|row| ties.entry(row.evidence.id).or_default().push(row));
@@ -171,24 +172,24 @@ impl NeighbourhoodWalk<'_, '_> {
         links.map(|(id, ..)| *id).collect()
     }
 
-    /// How surely evidence of one visitor and one id ties them, and since when; `None` where that is too weak to link.
+    /// Combined weight of the evidence of one visitor and one id, with its start; `None` below the threshold.
     fn sure(&self, evidence: impl IntoIterator<Item = Evidence>) -> Option<(EvidenceWeight, Millis)> {
         combine_evidence(evidence).filter(|(weight, _)| *weight >= self.config.threshold())
     }
 
     /// The visitors that an id leads to.
     fn led_to(&mut self, id: AlternateId) -> Result<Vec<VisitorId>, StoreError> {
-        let place = (self.tenant, id);
-        let is_crowd = match self.course.crowds.get(&place) {
+        let key = (self.tenant, id);
+        let is_crowd = match self.course.crowds.get(&key) {
             Some(is_crowd) => *is_crowd,
             None => {
                 let is_crowd = evidence::is_crowd(self.group.tx, self.tenant, id, self.config.crowd(id.kind))?;
-                self.course.crowds.insert(place, is_crowd);
+                self.course.crowds.insert(key, is_crowd);
                 is_crowd
             }
         };
-        // Where rows may be wrong, only who is said to is believed to speak.
-        let speaks = !self.touched.of_rows || self.course.speakers.contains_key(&place);
+        // If rows may be wrong, only a given representative is trusted.
+        let speaks = !self.touched.of_rows || self.course.speakers.contains_key(&key);
         match self.config.class(id.kind, is_crowd) {
             LinkClass::Unique if is_crowd && speaks => self.speaker(id),
             LinkClass::Crowded => self.linked_until_now(id),
@@ -200,7 +201,7 @@ impl NeighbourhoodWalk<'_, '_> {
         let mut found = Vec::new();
         evidence::each_newest(self.group.tx, self.tenant, id, |row| {
             let visitor = row.evidence.visitor;
-            // One that was crowded until now counts again.
+            // A visitor that counted in an oversized group until now may link again.
             let is_linked = row.counts() && (self.touched.of_rows || row.flag != Some(FlagReason::SecondUnique));
             if is_linked || self.touched.visitors.contains(&(self.tenant, visitor)) {
                 found.push(visitor);
@@ -210,7 +211,7 @@ impl NeighbourhoodWalk<'_, '_> {
         if !self.touched.of_rows || !self.config.is_unique(id.kind) {
             return Ok(found);
         }
-        // Of visitors that hold another one this is a second, and links none of them.
+        // For a visitor that holds another unique id, this id is a second one and does not link it.
         let mut links = Vec::with_capacity(found.len());
         for visitor in found {
             if self.holds(visitor, id)? {
@@ -224,7 +225,7 @@ impl NeighbourhoodWalk<'_, '_> {
         Ok(self.linking(&evidence::of_visitor(self.group.tx, self.tenant, visitor)?).contains(&id))
     }
 
-    /// Of an id that is crowded, those whom it linked until now: none, but for the first visitor that is too many.
+    /// Visitors that an oversized group linked until now: none, except when its first excess visitor arrives.
     fn linked_until_now(&mut self, id: AlternateId) -> Result<Vec<VisitorId>, StoreError> {
         self.around.crowded.insert(id);
         if self.touched.of_rows || !self.course.crowded.insert((self.tenant, id)) {
@@ -244,22 +245,24 @@ impl NeighbourhoodWalk<'_, '_> {
                     unsure.insert(visitor);
                 }
             }
-            // What is too weak to link is told nothing: where that alone is a crowd, those behind it were told before.
+            // Evidence too weak to link changes no flag. If its visitors alone are an oversized group, the earlier ones
+            // were informed before.
             (!row.counts() || links_visitors(row)) && unsure.len() <= most && looked_at < limits::AROUND_VISITORS
         })?;
         Ok(others.into_iter().filter_map(|(visitor, rows)| self.sure(rows).map(|_| visitor)).collect())
     }
 
-    /// Who speaks for a large id: somebody who logged in with it, holds it and belongs to the right person. Where nobody does,
-    /// all its visitors are looked at; where that is too much, each alone, and the first of them speaks for those after it.
+    /// The representative of a large id: a visitor that logged in with it, holds it and belongs to the right person. If
+    /// there is none, all its visitors are examined; if these are too many, each is examined alone, and the first
+    /// becomes the representative.
     fn speaker(&mut self, id: AlternateId) -> Result<Vec<VisitorId>, StoreError> {
         let mut known = self.course.speakers.get(&(self.tenant, id)).copied();
         if known.is_none() {
             evidence::each_newest(self.group.tx, self.tenant, id, |row| {
                 let visitor = row.evidence.visitor;
-                let place = (self.tenant, visitor);
-                let is_right = !self.touched.visitors.contains(&place) || self.course.done.contains(&place);
-                // What ties it unsurely may not tie it any more.
+                let key = (self.tenant, visitor);
+                let is_right = !self.touched.visitors.contains(&key) || self.course.done.contains(&key);
+                // A visitor tied by weak evidence may have lost the connection.
                 if row.claims() && row.flag.is_none() && is_right {
                     known = Some(GroupRepresentative { visitor, keeps_row: true });
                 }
@@ -281,19 +284,19 @@ impl NeighbourhoodWalk<'_, '_> {
     }
 }
 
-/// Whether a row that stands links, as it was decided last.
+/// Whether a valid row links, by its last decision.
 fn links_visitors(row: &EvidenceRow) -> bool {
     !matches!(row.flag, Some(FlagReason::SecondUnique | FlagReason::Crowded))
 }
 
-/// The visitors that point to a row, unless they are more than can be followed.
+/// The visitors that point to a row; `None` if they are more than `most`.
 fn some_pointing(
     group: &WriteTxn<'_>,
     tenant: TenantNo,
     person: PersonNo,
     most: u32,
 ) -> Result<Option<Vec<VisitorId>>, StoreError> {
-    // By the other index all visitors of a tenant would be read.
+    // The other index would read all visitors of the tenant.
     let read = format!(
         "SELECT visitor FROM visitors INDEXED BY visitors_by_person WHERE person = ?1 AND tenant = ?2 LIMIT {most} + 1"
     );
@@ -303,7 +306,7 @@ fn some_pointing(
     Ok((found.len() <= most as usize).then_some(found))
 }
 
-/// How many visitors point to a row.
+/// Number of visitors that point to a row.
 fn pointing_visitors(group: &WriteTxn<'_>, tenant: TenantNo, person: PersonNo) -> Result<u64, StoreError> {
     const READ: &str = "SELECT count(*) FROM visitors INDEXED BY visitors_by_person WHERE person = ?1 AND tenant = ?2";
     Ok(group.tx.prepare_cached(READ)?.query_row((person.0, tenant.0), |row| row.get(0).map(unsigned))?)
@@ -326,7 +329,8 @@ pub(super) fn stored_visitor(
     Ok(found.optional()?)
 }
 
-/// The oldest visitor of a row's that is younger than another and is not among these; of about so many.
+/// The oldest visitor of a row that is younger than `after` and not excluded by `but`; `devices` is the approximate
+/// number of visitors.
 pub(super) fn oldest_visitors(
     group: &WriteTxn<'_>,
     tenant: TenantNo,
@@ -335,7 +339,8 @@ pub(super) fn oldest_visitors(
     devices: u64,
     but: impl Fn(&VisitorId) -> bool,
 ) -> Result<Option<VisitorId>, StoreError> {
-    // All of a person's, or all of the tenant's in the order of ids, where the oldest of many is found soon.
+    // Reads the person's visitors, or all visitors of the tenant in the order of ids, which finds the oldest of many
+    // quickly.
     const SOME: &str = "SELECT visitor FROM visitors INDEXED BY visitors_by_person
         WHERE person = ?3 AND tenant = ?1 AND visitor > ?2 ORDER BY visitor";
     const MANY: &str = "SELECT visitor FROM visitors INDEXED BY visitors_by_id
@@ -352,13 +357,13 @@ pub(super) fn oldest_visitors(
     Ok(None)
 }
 
-/// The visitors of a row that were active last.
+/// The most recently active visitors of a row.
 pub(super) fn newest_visitors(
     group: &WriteTxn<'_>,
     person: PersonNo,
     most: usize,
 ) -> Result<Vec<VisitorId>, StoreError> {
-    // Bound, a limit has SQLite plan the statement anew each time.
+    // A bound parameter would make SQLite plan the statement again each time.
     let read = format!("SELECT visitor FROM visitors WHERE person = ?1 ORDER BY last_seen DESC LIMIT {most}");
     let mut statement = group.tx.prepare_cached(&read)?;
     let rows = statement.query_map([person.0], |row| visitor_at(row, 0))?;

@@ -1,6 +1,6 @@
-//! People: where evidence changed, the people around it are computed anew and compared with the store.
+//! People: recomputes the people around changed evidence and compares them with the store.
 //!
-//! Gather ([`gather`]) → decide (`causeway_shared::identity::people::people`, [`plan`]) → apply ([`apply`]).
+//! Gather (`gather_evidence`) → decide (`causeway_shared::identity::people::people`, `plan_people`) → apply (`apply`).
 
 #[cfg(test)]
 mod tests;
@@ -36,8 +36,8 @@ pub(crate) fn recompute(
         if course.done.contains(&(tenant, visitor)) || passed.contains(&(tenant, visitor)) {
             continue;
         }
-        // Of a person that is known to be too large who withdrew goes at once: nothing ties it any more, and the way around
-        // each would be as long.
+        // A visitor that withdrew leaves a person that is known to be too large at once: no evidence links it any more,
+        // and the walk around each one would be as long.
         if linked.withdrawn.contains(&(tenant, visitor))
             && stored_visitor(group, tenant, visitor)?.is_some_and(|stored| large_rows.contains(&stored.person))
         {
@@ -46,9 +46,10 @@ pub(crate) fn recompute(
         }
         let around = gather_evidence(group, tenant, visitor, touched, &mut course)?;
         if around.is_too_large {
-            // It stays as it is, and `reconcile` tells of it; what withdrew must go now, also where it is first found here.
+            // The person stays as it is, and `reconcile` reports it. Withdrawn visitors must leave it now, even if the
+            // person is first found here.
             group.people_too_large.add(1);
-            tracing::warn!(limit = limits::AROUND_VISITORS, "a person is too large to be linked at once");
+            tracing::warn!(limit = limits::AROUND_VISITORS, "a person is too large to be linked in one transaction");
             large_rows.extend(around.stored.values().map(|stored| stored.person));
             for visitor in around.stored.keys() {
                 if passed.insert((tenant, *visitor)) && linked.withdrawn.contains(&(tenant, *visitor)) {
@@ -112,7 +113,7 @@ fn keep_flags(
     Ok(())
 }
 
-/// Writes one person: its row, its visitors' pointers, its cuts; rows that nobody points to any more go.
+/// Writes one person: its row, the pointers of its visitors, and its cuts. Removes rows without visitors.
 fn apply(group: &mut WriteTxn<'_>, tenant: TenantNo, planned: PlannedPerson) -> Result<PersonChange, StoreError> {
     const POINT: &str = "UPDATE visitors SET person = ?3, weight = ?4
         WHERE tenant = ?1 AND visitor = ?2 AND (person <> ?3 OR weight <> ?4)";
@@ -158,7 +159,7 @@ fn write_row(group: &mut WriteTxn<'_>, tenant: TenantNo, planned: &PlannedPerson
     Ok(PersonNo(group.tx.last_insert_rowid()))
 }
 
-/// Takes visitors, who belong to other rows by now, out of one that stays with those who were not looked at.
+/// Removes visitors, which now belong to other rows, from a row whose other visitors were not examined.
 fn shrink(
     group: &mut WriteTxn<'_>,
     row: PersonNo,
@@ -174,7 +175,7 @@ fn shrink(
     Ok(PersonChange { person: row, cut: true })
 }
 
-/// A person's cuts from now on: those of the rows it comes from and who left now, without who is back.
+/// A person's cuts: those of its previous rows and of visitors that left now, without visitors that came back.
 fn cuts(
     group: &WriteTxn<'_>,
     from: &BTreeSet<PersonNo>,
@@ -214,7 +215,7 @@ pub(crate) fn remove_if_empty(group: &WriteTxn<'_>, person: PersonNo) -> Result<
     Ok(())
 }
 
-/// Takes a visitor out of a person that is too large to be recomputed.
+/// Removes a visitor from a person that is too large to be recomputed.
 fn separate(
     group: &mut WriteTxn<'_>,
     tenant: TenantNo,
@@ -230,7 +231,7 @@ fn separate(
     let (from, left, weights) = (BTreeSet::new(), Vec::new(), BTreeMap::new());
     let planned = PlannedPerson { person, weights, unseen: 0, from, row: None, heir_of: None, left };
     let mut alone = apply(group, tenant, planned)?;
-    // Its own snapshot may name who was erased before, too.
+    // Its own snapshot may also name visitors that were erased before.
     alone.cut |= sweep::await_with(group, &[row].into(), alone.person)?;
     linked.rows.extend([alone.person, row]);
     linked.people.push(alone);

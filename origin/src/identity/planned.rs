@@ -1,4 +1,4 @@
-//! What must be written so that the people stored are those decided.
+//! The writes that make the stored people equal to the decided ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,38 +12,38 @@ use crate::identity::stored_person::{StoredPerson, load_person};
 use crate::store::write_txn::WriteTxn;
 use crate::store::{PersonNo, StoreError, TenantNo};
 
-/// A person whose visitors are others than the store says.
+/// A person that differs from the store.
 #[derive(Debug)]
 pub(super) struct PlannedPerson {
     pub(super) person: LinkedPerson,
-    /// How surely its visitors belong to it, where that is less than sure.
+    /// Weights of its visitors that are linked by less than a login.
     pub(super) weights: BTreeMap<VisitorId, EvidenceWeight>,
-    /// How many more visitors it has, who point to its row and stay there.
+    /// Number of further visitors that point to its row and stay there.
     pub(super) unseen: u64,
     /// Rows that its visitors point to now.
     pub(super) from: BTreeSet<PersonNo>,
-    /// The row it takes over; none: it needs a new one.
+    /// The row that it takes over; `None` if it needs a new one.
     pub(super) row: Option<PersonNo>,
-    /// The row whose random bytes it keeps.
+    /// The row whose random bytes it retains.
     pub(super) heir_of: Option<PersonNo>,
-    /// Visitors that shared a person with one of its visitors and do not any more, the last active first.
+    /// Visitors that shared a person with one of its visitors and no longer do, the most recently active first.
     pub(super) left: Vec<VisitorId>,
 }
 
-/// A row that some leave, while others who are not looked at stay.
+/// A row that some visitors leave while others, which are not examined, stay.
 #[derive(Debug)]
 pub(super) struct LeftRow {
     pub(super) master: VisitorId,
     pub(super) devices: u64,
-    /// The last active first.
+    /// The visitors that left, the most recently active first.
     pub(super) gone: Vec<VisitorId>,
 }
 
-/// What is planned, and what becomes of rows that nobody of the planned takes along.
+/// The planned people, and the rows that no planned person takes over.
 pub(super) type Plan = (Vec<PlannedPerson>, BTreeMap<PersonNo, LeftRow>);
 
-/// The people that differ from the store, each with the row it takes over: the one with its master first,
-/// else any that its visitors point to and nobody took.
+/// The people that differ from the store, each with the row that it takes over: the row with its master first,
+/// otherwise any free row that its visitors point to.
 pub(super) fn plan_people(
     group: &WriteTxn<'_>,
     tenant: TenantNo,
@@ -72,9 +72,9 @@ struct PeoplePlanner<'a, 'g> {
     tenant: TenantNo,
     around: &'a EvidenceNeighbourhood,
     of_rows: bool,
-    /// The visitors of each row, the last active first.
+    /// The visitors of each row, the most recently active first.
     old: BTreeMap<PersonNo, Vec<VisitorId>>,
-    /// Rows that somebody goes on as.
+    /// Rows that a person continues.
     taken: BTreeSet<PersonNo>,
 }
 
@@ -91,7 +91,7 @@ impl PeoplePlanner<'_, '_> {
         self.old.get(&row).into_iter().flatten()
     }
 
-    /// A person, if it is not as the store says.
+    /// The plan for a person; `None` if it equals the store.
     fn differing(
         &mut self,
         person: &LinkedPerson,
@@ -121,7 +121,7 @@ impl PeoplePlanner<'_, '_> {
         {
             return Ok(None);
         }
-        // Each row's last active are enough: no more are named.
+        // The most recently active visitors of each row suffice, because no more cuts are stored.
         let mut left = Vec::new();
         for row in &from {
             let others: Vec<VisitorId> = if stays == Some(*row) || self.unseen(*row) == 0 {
@@ -136,7 +136,7 @@ impl PeoplePlanner<'_, '_> {
         Ok(Some(PlannedPerson { person, weights, unseen, from, row: stays, heir_of: None, left }))
     }
 
-    /// The oldest of a row's visitors that are not here; nobody, where one of these who stay is older.
+    /// The oldest visitor of a row outside the neighbourhood; `None` if a visitor in `stay` is older.
     fn oldest_unseen(&self, row: PersonNo, stay: &BTreeSet<VisitorId>) -> Result<Option<VisitorId>, StoreError> {
         let is_seen = |visitor: &VisitorId| self.around.stored.contains_key(visitor);
         let known = if self.of_rows { None } else { load_person(self.group, self.tenant, row)? };
@@ -151,11 +151,11 @@ impl PeoplePlanner<'_, '_> {
         }
     }
 
-    /// Rows whose unseen visitors stay alone.
+    /// Rows in which only unseen visitors stay.
     fn left(&mut self) -> Result<BTreeMap<PersonNo, LeftRow>, StoreError> {
         let mut left = BTreeMap::new();
         for (row, unseen) in &self.around.unseen {
-            // A row that is another tenant's, or nobody's, is not theirs to stay in.
+            // A row of another tenant, or a missing row, cannot keep them.
             if self.taken.insert(*row)
                 && load_person(self.group, self.tenant, *row)?.is_some()
                 && let Some(master) = self.oldest_unseen(*row, &BTreeSet::new())?
@@ -181,8 +181,8 @@ impl PeoplePlanner<'_, '_> {
                 }
             }
         }
-        // Of the people that become one the earliest row's random bytes stay, also when an older visitor joins (S4.3); but
-        // never those of a row that goes on as somebody else.
+        // When people become one, the earliest row's random bytes stay, even if an older visitor joins; but never those
+        // of a row that continues as another person.
         for p in planned {
             for row in &p.from {
                 let is_there = load_person(group, tenant, *row)?.is_some();

@@ -1,4 +1,4 @@
-//! A person's row as the store has it.
+//! Rows of people, as the store has them.
 
 use crate::base::integers::unsigned;
 use crate::store::write_txn::WriteTxn;
@@ -7,12 +7,12 @@ use causeway_shared::base::ids::VisitorId;
 use causeway_shared::facts::evidence::EvidenceWeight;
 use rusqlite::OptionalExtension as _;
 
-/// A person's row as the store has it.
+/// The row of a person.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct StoredPerson {
     pub(crate) master: VisitorId,
     pub(crate) devices: u64,
-    /// How surely the master belongs to it.
+    /// Weight of the master's connection with the person.
     pub(crate) weight: EvidenceWeight,
 }
 

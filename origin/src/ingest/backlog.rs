@@ -1,5 +1,5 @@
-//! Facts that are durable in the log and not folded yet, by visitor: readers join them with what the store holds, so
-//! that an acknowledged fact is countable at once (S3.10).
+//! Facts that are durable in the log and not folded yet, by visitor. Readers join them with the store's data, so that
+//! an acknowledged fact counts at once.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::Path;
@@ -14,7 +14,7 @@ use crate::ingest::log;
 use crate::store::tenants::Tenants;
 use crate::store::{StoreCounters, StoreError, TenantNo};
 
-/// The records waiting to be folded. Cloning gives another handle to the same ones.
+/// The records that wait to be folded. A clone is another handle to the same records.
 #[derive(Debug, Clone, Default)]
 pub struct Backlog(Arc<Mutex<BacklogState>>);
 
@@ -24,9 +24,9 @@ struct BacklogState {
     of_visitor: HashMap<(TenantNo, VisitorId), VecDeque<FactPosition>>,
     facts: usize,
     weight: usize,
-    /// Records up to here are in the store.
+    /// Highest record that is in the store.
     folded: u64,
-    /// What `folded` was when readers that still read began: they may see a store that is older than it is now.
+    /// Values of `folded` at the start of active readers, with their number; such a reader may see an older store.
     readers: BTreeMap<u64, usize>,
 }
 
@@ -37,7 +37,7 @@ struct FactPosition {
 }
 
 impl Backlog {
-    /// What the log in `data` holds beyond the store.
+    /// The log's records in `data` that the store does not hold.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -46,7 +46,7 @@ impl Backlog {
         Ok(Self::of(folded, log::unfolded(data, folded, tenants)?))
     }
 
-    /// Records that a store does not hold, which holds all up to `folded`.
+    /// A backlog of `records`, for a store that holds all records up to `folded`.
     #[must_use]
     pub fn of(folded: u64, records: Vec<LogRecord>) -> Self {
         let backlog = Self::default();
@@ -64,15 +64,15 @@ impl Backlog {
         let record = Arc::new(record);
         let mut inner = self.lock();
         for (fact, checked) in record.facts.iter().enumerate() {
-            let place = FactPosition { record: Arc::clone(&record), fact };
-            inner.of_visitor.entry((checked.tenant, checked.fact.visitor)).or_default().push_back(place);
+            let position = FactPosition { record: Arc::clone(&record), fact };
+            inner.of_visitor.entry((checked.tenant, checked.fact.visitor)).or_default().push_back(position);
         }
         inner.facts += record.facts.len();
         inner.weight += record.weight();
         inner.records.push_back(record);
     }
 
-    /// The oldest records that are not folded, up to a number of facts; at least one where there is any.
+    /// The oldest unfolded records, up to a number of facts; at least one record if there is any.
     #[must_use]
     pub fn next(&self, facts: usize) -> Vec<Arc<LogRecord>> {
         let inner = self.lock();
@@ -88,46 +88,46 @@ impl Backlog {
             .collect()
     }
 
-    /// Facts held, folded ones that a reader may still need among them.
+    /// Number of facts held, including folded facts that a reader may still need.
     #[must_use]
     pub fn facts(&self) -> usize {
         self.lock().facts
     }
 
-    /// The sum of the weights of the records held.
+    /// Sum of the weights of the held records.
     #[must_use]
     pub fn weight(&self) -> usize {
         self.lock().weight
     }
 
-    /// Whether all is folded.
+    /// Whether all records are folded.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         let inner = self.lock();
         inner.records.back().is_none_or(|last| last.seq <= inner.folded)
     }
 
-    /// The newest record that is in the store.
+    /// Number of the newest record that is in the store.
     #[must_use]
     pub fn folded(&self) -> u64 {
         self.lock().folded
     }
 
-    /// The newest record there is, in the store or waiting for it.
+    /// Number of the newest record, in the store or waiting.
     #[must_use]
     pub fn newest(&self) -> u64 {
         let inner = self.lock();
         inner.records.back().map_or(inner.folded, |last| last.seq.max(inner.folded))
     }
 
-    /// Says that all records up to this one are in the store.
+    /// Marks all records up to `seq` as folded.
     pub fn fold_to(&self, seq: u64) {
         let mut inner = self.lock();
         inner.folded = inner.folded.max(seq);
         inner.let_go();
     }
 
-    /// Keeps what is not folded now until the reader is done. To be called before the store's snapshot is taken.
+    /// Holds the unfolded records for a reader; called before the reader takes its snapshot of the store.
     #[must_use]
     pub fn reader(&self) -> BacklogReader {
         let mut inner = self.lock();
@@ -138,7 +138,7 @@ impl Backlog {
 }
 
 impl BacklogState {
-    /// Drops what is folded and no reader may miss.
+    /// Drops folded records that no reader needs.
     fn let_go(&mut self) {
         let upto = self.readers.keys().next().map_or(self.folded, |oldest| self.folded.min(*oldest));
         while let Some(record) = self.records.pop_front_if(|record| record.seq <= upto) {
@@ -146,9 +146,9 @@ impl BacklogState {
             self.weight -= record.weight();
             for checked in &record.facts {
                 let owner = (checked.tenant, checked.fact.visitor);
-                if let Some(places) = self.of_visitor.get_mut(&owner) {
-                    while places.pop_front_if(|place| place.record.seq <= upto).is_some() {}
-                    if places.is_empty() {
+                if let Some(positions) = self.of_visitor.get_mut(&owner) {
+                    while positions.pop_front_if(|position| position.record.seq <= upto).is_some() {}
+                    if positions.is_empty() {
                         self.of_visitor.remove(&owner);
                     }
                 }
@@ -157,7 +157,7 @@ impl BacklogState {
     }
 }
 
-/// A hold on what was not folded when it was made.
+/// A hold on the records that were unfolded when it was created.
 #[derive(Debug)]
 pub struct BacklogReader {
     backlog: Backlog,
@@ -165,13 +165,13 @@ pub struct BacklogReader {
 }
 
 impl BacklogReader {
-    /// A visitor's facts in records after `folded`, in the order they came, repeats among them.
+    /// A visitor's facts in records after `folded`, in order of arrival, repetitions included.
     #[must_use]
     pub fn facts(&self, tenant: TenantNo, visitor: VisitorId, folded: u64) -> Vec<Fact> {
         let inner = self.backlog.lock();
-        let places = inner.of_visitor.get(&(tenant, visitor)).into_iter().flatten();
-        let after = places.filter(|place| place.record.seq > folded);
-        after.filter_map(|place| Some(place.record.facts.get(place.fact)?.fact.clone())).collect()
+        let positions = inner.of_visitor.get(&(tenant, visitor)).into_iter().flatten();
+        let after = positions.filter(|position| position.record.seq > folded);
+        after.filter_map(|position| Some(position.record.facts.get(position.fact)?.fact.clone())).collect()
     }
 }
 

@@ -1,5 +1,5 @@
-//! Intake: what a sync brings becomes checked facts, and one durable record of the log. Which of them were counted before
-//! is found when they are folded.
+//! Intake: turns a sync into checked facts and one durable record of the log. The fold finds facts that were counted
+//! before.
 
 use causeway_shared::base::ids::VisitorId;
 use causeway_shared::facts::fact::FactKind;
@@ -18,35 +18,35 @@ use crate::store::tenants::Tenants;
 /// One sync, decoded and checked.
 #[derive(Debug, Clone, Default)]
 pub struct IncomingSync {
-    /// Facts within their bounds, in the order they came.
+    /// Facts within their bounds, in order of arrival.
     pub facts: Vec<CheckedFact>,
-    /// The batches they came in, for the log: none of which no fact is taken.
+    /// The batches for the log, without batches of which no fact was accepted.
     pub batches: Vec<Vec<u8>>,
-    /// Whether they come from the admin side.
+    /// Whether the facts come from the admin API.
     pub admin: bool,
-    /// Who on the admin side says it, and why.
+    /// Author and reason of facts from the admin API.
     pub said: Option<Attribution>,
-    /// The time they were checked against.
+    /// The time that the facts were checked against.
     pub taken: Millis,
-    /// Batches and facts that were refused.
+    /// Refused batches and facts.
     pub rejected: Vec<RejectedFact>,
-    /// Facts that repeat one of the same sync.
+    /// Number of facts that repeat a fact of the same sync.
     pub repeats: u64,
-    /// What is asked of the outbox.
+    /// The sync's requests to the outbox.
     pub outbox: OutboxRequest,
-    /// Facts the edge lost.
+    /// Number of facts that the edge lost.
     pub lost: u64,
-    /// Messages the edge gave up on.
+    /// Number of queue messages that the edge gave up.
     pub dead: u64,
-    /// Requests the edge did not count, by reason as [`FilterReason::ALL`].
+    /// Number of requests that the edge did not count, by reason in the order of [`FilterReason::ALL`].
     pub filtered: [u64; FilterReason::ALL.len()],
 }
 
 impl IncomingSync {
-    /// What the edge is told of its facts, once they are durable. Takes the list of what was refused along: it has a
-    /// bound on the wire, so that whoever counts them all does so before.
+    /// The answer to the edge once the facts are durable. Drains `rejected`, which is bounded on the wire, so the
+    /// caller counts refused facts first.
     pub fn answer(&mut self) -> SyncResponse {
-        // Whole batches come first, within any bound: an edge is to keep those of a tenant that is not known.
+        // Whole batches come first, within any bound, because an edge must retain those of an unknown tenant.
         self.rejected.sort_by_key(|rejected| rejected.index.is_some());
         let accepted = self.facts.len() as u64 - self.repeats;
         let rejected = self.rejected.drain(..).take(limits::SYNC_FACTS).collect();
@@ -54,19 +54,19 @@ impl IncomingSync {
     }
 }
 
-/// What a sync asks of the outbox.
+/// The requests of a sync to the outbox.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct OutboxRequest {
-    /// Outbox entries that the KV has.
+    /// Outbox entries that were written to the KV.
     pub applied: Vec<u64>,
-    /// Outbox entries wanted.
+    /// Number of outbox entries requested.
     pub drain: u16,
-    /// What was read back from the KV.
+    /// Values read back from the KV.
     pub read: Vec<ReadResult>,
 }
 
 impl OutboxRequest {
-    /// Whether nothing is asked.
+    /// Whether the sync requests nothing.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.applied.is_empty() && self.drain == 0 && self.read.is_empty()
@@ -76,7 +76,7 @@ impl OutboxRequest {
 /// A fact within its bounds.
 #[derive(Debug, Clone)]
 pub struct CheckedFact {
-    /// Whose identity space it belongs to.
+    /// The tenant that the fact belongs to.
     pub tenant: TenantNo,
     /// The fact.
     pub fact: Fact,
@@ -85,58 +85,58 @@ pub struct CheckedFact {
 /// One record of the log: the facts of one sync.
 #[derive(Debug, Clone)]
 pub struct LogRecord {
-    /// Its place in the log; 0 for one that never was there.
+    /// Number of the record in the log; 0 for a record that was never there.
     pub seq: u64,
-    /// The facts, in the order they came.
+    /// The facts, in order of arrival.
     pub facts: Vec<CheckedFact>,
-    /// Whether they come from the admin side.
+    /// Whether the facts come from the admin API.
     pub admin: bool,
-    /// Who on the admin side says it, and why.
+    /// Author and reason of facts from the admin API.
     pub said: Option<Attribution>,
-    /// Their bytes as they came.
+    /// Size of the received facts, in bytes.
     pub bytes: usize,
-    /// Of a record that never was in the log: up to where the log may hold what it erases.
+    /// For a record that was never in the log: the highest record that may contain data that it erases.
     pub in_log: u64,
-    /// Whether it is one of very many, whose keys are written behind news.
+    /// Whether the record belongs to a bulk operation, whose keys have a lower priority than news.
     pub bulk: bool,
 }
 
 impl LogRecord {
-    /// Facts that never were in the log.
+    /// A record of facts that were never in the log.
     #[must_use]
     pub fn of(facts: Vec<CheckedFact>) -> Self {
         Self { seq: 0, facts, admin: true, said: None, bytes: 0, in_log: 0, bulk: false }
     }
 
-    /// The same, as somebody says it.
+    /// A record as in [`Self::of`], with its attribution.
     #[must_use]
     pub fn said(facts: Vec<CheckedFact>, said: Attribution) -> Self {
         Self { said: Some(said), ..Self::of(facts) }
     }
 
-    /// The same, as one of very many.
+    /// A record as in [`Self::said()`], of a bulk operation.
     #[must_use]
     pub fn bulk(facts: Vec<CheckedFact>, said: Attribution) -> Self {
         Self { bulk: true, ..Self::said(facts, said) }
     }
 
-    /// Whether it erases visitors that were not seen for as long as their tenant says.
+    /// Whether the record erases visitors for their tenant's `forget_after_days`.
     #[must_use]
     pub fn is_by_retention(&self) -> bool {
         self.said.as_ref().is_some_and(|said| said.by == RETENTION)
     }
 
-    /// How much it takes of what may wait: its facts, long ones for several.
+    /// Load of the record on the backlog, in facts; a long fact counts as several.
     #[must_use]
     pub fn weight(&self) -> usize {
         self.facts.len().max(self.bytes / FACT_BYTES)
     }
 }
 
-/// Why a fact that only the admin side may say is refused.
+/// Code of the refusal of a fact that only the admin API may send.
 const NOT_ADMIN: &str = "not_admin";
 
-/// Bytes of a fact, as most have no more.
+/// Size that most facts do not exceed, in bytes.
 const FACT_BYTES: usize = 256;
 
 /// Decodes and checks an edge's facts. The same batches and time give the same facts.
@@ -145,7 +145,7 @@ pub fn read(request: SyncRequest, tenants: &Tenants, now: Millis) -> IncomingSyn
     read_all(IncomingSync::default(), request, tenants, now)
 }
 
-/// Decodes and checks facts of the admin side.
+/// Decodes and checks facts from the admin API.
 #[must_use]
 pub fn read_admins(request: SyncRequest, tenants: &Tenants, now: Millis) -> IncomingSync {
     read_all(IncomingSync { admin: true, ..IncomingSync::default() }, request, tenants, now)
@@ -182,16 +182,16 @@ fn read_batch(incoming: &mut IncomingSync, batch: u32, bytes: &[u8], tenants: &T
     };
     let (known, before) = (tenants.by_name(tenant.as_str()), incoming.rejected.len());
     for (index, fact) in (0u32..).zip(facts) {
-        // What an administrator says counts after what it is about, whatever clock that was dated by.
+        // An administrator's fact counts after the data that it concerns, even if a fast clock dated that data.
         let when = |fact: &Fact| if admin { now.max(fact.received) } else { now };
         match fact.map(|fact| (fact.check(when(&fact)), fact)) {
             Ok((Ok(()), fact)) if fact.is_admins() && !admin => {
-                let message = "the admin side alone says this".to_owned();
+                let message = "only the admin API may send this fact".to_owned();
                 incoming.rejected.push(refuse(Some(index), NOT_ADMIN, message));
             }
             Ok((Ok(()), fact)) => match known {
                 Some(tenant) => incoming.facts.push(CheckedFact { tenant: tenant.no, fact }),
-                // Where no fact would be taken, as all are too old, the edge keeps nothing: it is not reached.
+                // A batch whose facts are all too old does not get here, so the edge does not retain it.
                 None => {
                     let message = "this origin has no tenant of that name".to_owned();
                     incoming.rejected.truncate(before);
@@ -204,7 +204,7 @@ fn read_batch(incoming: &mut IncomingSync, batch: u32, bytes: &[u8], tenants: &T
     }
 }
 
-/// Whether a fact is of nobody, and an observation.
+/// Whether a fact is an observation without a visitor.
 #[must_use]
 pub fn is_nobodys(fact: &Fact) -> bool {
     fact.visitor == VisitorId::NOBODY && matches!(fact.what, FactKind::Action { .. })
@@ -262,10 +262,10 @@ mod tests {
         let request = SyncRequest { facts: batches.to_vec(), ..SyncRequest::default() };
         let mut incoming = read(request, &origin.rules.tenants, NOW);
         assert_eq!((incoming.facts.len(), &incoming.batches), (1, &batches[..1].to_vec()));
-        let told = incoming.answer().rejected;
-        let told: Vec<_> = told.iter().map(|r| (r.batch, r.index, r.code.as_str())).collect();
+        let rejected = incoming.answer().rejected;
+        let rejected: Vec<_> = rejected.iter().map(|r| (r.batch, r.index, r.code.as_str())).collect();
         let old = |batch, index| (batch, Some(index), "too_old");
-        assert_eq!(told, [(1, None, UNKNOWN_TENANT), old(0, 0), old(2, 0), old(2, 1)]);
+        assert_eq!(rejected, [(1, None, UNKNOWN_TENANT), old(0, 0), old(2, 0), old(2, 1)]);
     }
 
     #[test]
@@ -273,7 +273,7 @@ mod tests {
         let mut origin = Origin::new();
         let facts: Vec<_> = (0..3).map(|n| page(visitor(1), n, NOW)).collect();
         let mut batch = origin.batch("demo", &facts);
-        // The second fact's `"k": 0` becomes `"k": 23`, in as many bytes.
+        // The second fact's `"k": 0` becomes `"k": 23`, with the same number of bytes.
         let kinds: Vec<usize> =
             batch.windows(3).enumerate().filter(|(_, three)| three == b"\x61k\x00").map(|(at, _)| at).collect();
         batch[kinds[1] + 2] = 23;

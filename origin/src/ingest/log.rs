@@ -1,5 +1,5 @@
-//! The log: one durable record a sync, in a SQLite file of its own beside the store, so that taking facts in never waits
-//! for folding them. A record goes once the store holds what it says.
+//! The log: one durable record per sync, in a SQLite file of its own next to the store, so that intake never waits for
+//! folding. A record is deleted once the store holds its facts.
 
 use crate::store::data_fault::{LOG, LOG_TAIL};
 use crate::store::journal::{attribution_text, said_at};
@@ -20,7 +20,7 @@ use crate::store::identity::StoreIdentity;
 use crate::store::tenants::Tenants;
 use crate::store::{self, StoreCounters, StoreError};
 
-/// In a record's place for the edge's name: its facts are the admin side's.
+/// Value of a record's edge name for facts from the admin API.
 pub(crate) const ADMIN: &str = "admin";
 
 /// The open log.
@@ -28,12 +28,12 @@ pub(crate) const ADMIN: &str = "admin";
 pub struct FactLog {
     conn: Connection,
     last: u64,
-    /// Where the highest acknowledged record is noted; `None` for a log without a directory.
+    /// File with the highest acknowledged record; `None` for a log without a directory.
     tail: Option<LogTail>,
 }
 
 impl FactLog {
-    /// Opens the log, made if need be. Records up to `folded` are in the store and go.
+    /// Opens the log, or creates it. Deletes records up to `folded`, which are in the store.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -42,7 +42,7 @@ impl FactLog {
         Ok(Self { tail: Some(LogTail::of(data)), ..log })
     }
 
-    /// The same, on a connection to the log's file.
+    /// The log on an open connection to its file.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -50,7 +50,7 @@ impl FactLog {
         conn.busy_timeout(store::LOCKED)?;
         conn.pragma_update(None, "page_size", 16_384)?; // records are long
         conn.pragma_update(None, "journal_mode", "WAL")?;
-        // Durable at every commit (invariant 6): WAL alone would sync at checkpoints only.
+        // Durable at every commit (invariant 6): WAL with a lower level would sync only at checkpoints.
         let synchronous = if planted::is_active(PlantedBug::AckBeforeFsync) { "OFF" } else { "FULL" };
         conn.pragma_update(None, "synchronous", synchronous)?;
         conn.execute_batch(
@@ -71,8 +71,8 @@ impl FactLog {
         Ok(Self { conn, last: unsigned(last).max(folded), tail: None })
     }
 
-    /// Makes it the log of a store that holds the records up to `folded`, whatever it was before; the records that it holds
-    /// stay.
+    /// Binds the log to a store that holds the records up to `folded`, whatever it belonged to before. The log's
+    /// records stay.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -85,10 +85,10 @@ impl FactLog {
         Ok(())
     }
 
-    /// Takes over the records after `folded` of another log, in their order.
+    /// Appends the records after `folded` of another log, in their order. Returns their number.
     ///
     /// # Errors
-    /// [`StoreError`]; then none was taken over.
+    /// [`StoreError`]; then no record was appended.
     pub fn take_over(&mut self, other: &Connection, folded: u64) -> Result<u64, StoreError> {
         const PUT: &str = "INSERT INTO log (seq, taken, body, said) VALUES (?1, ?2, ?3, ?4)";
         let tx = self.conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
@@ -107,8 +107,8 @@ impl FactLog {
         Ok(taken_over)
     }
 
-    /// Appends one record for each sync, all in one durable transaction, and lets go of those up to `folded`. Gives the
-    /// first record's place; the others follow.
+    /// Appends one record for each sync in one durable transaction, and deletes records up to `folded`. Returns the
+    /// number of the first record; the others follow it.
     ///
     /// # Errors
     /// [`StoreError`]; then nothing was appended.
@@ -140,7 +140,7 @@ impl FactLog {
         Ok(first)
     }
 
-    /// Lets go of all records up to `folded`.
+    /// Deletes all records up to `folded`.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -148,22 +148,22 @@ impl FactLog {
         self.append([], folded).map(drop)
     }
 
-    /// Leaves no byte of what was let go, neither in the file nor in its write-ahead log. It takes as long as what is held is.
-    /// `false`: somebody reads an older state.
+    /// Removes every byte of deleted records from the file and its write-ahead log. It takes time in proportion to the
+    /// remaining records. Returns `false` while another connection reads an older state.
     ///
     /// # Errors
-    /// [`StoreError`]; then nothing that is held is lost.
+    /// [`StoreError`]; no remaining record is then lost.
     pub fn wipe(&self) -> Result<bool, StoreError> {
         self.conn.execute_batch("VACUUM")?;
         store::empty_wal(&self.conn)
     }
 
-    /// The records after `folded`, to be folded. All in them is acknowledged: where the configuration lacks a tenant of
-    /// theirs, to go on would lose its facts (invariant 6). The release before kept what it had refused of tenants that never
-    /// were, too.
+    /// The records after `folded`, to be folded. Their facts are acknowledged, so a tenant that was configured once and
+    /// is missing now is an error: its facts would be lost (invariant 6). Facts of tenants that were never configured
+    /// come from an earlier release and are skipped.
     ///
     /// # Errors
-    /// [`StoreError`], [`StoreError::NoTenant`] among them.
+    /// [`StoreError`], including [`StoreError::NoTenant`].
     pub fn unfolded_records(&self, folded: u64, tenants: &Tenants) -> Result<Vec<LogRecord>, StoreError> {
         read_records(&self.conn, folded, tenants, |missing| {
             if tenants.had(missing.as_str()) {
@@ -174,7 +174,7 @@ impl FactLog {
         })
     }
 
-    /// Moves what is in the write-ahead log into the file.
+    /// Moves the write-ahead log into the file.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -183,9 +183,9 @@ impl FactLog {
     }
 }
 
-/// The highest acknowledged record, in a small file of its own: SQLite reads a write-ahead file only as far as it is whole, so
-/// that the log itself cannot tell that its end was cut. The file is written after each commit and not synced by itself: it may
-/// lag behind after a loss of power, and is never ahead.
+/// The highest acknowledged record, in a small file of its own. SQLite reads a write-ahead file only up to its first
+/// damage, so the log itself cannot show that its end was cut. The file is written after each commit and not synced: it
+/// may be too low after a power failure, and is never too high.
 #[derive(Debug)]
 pub struct LogTail {
     path: PathBuf,
@@ -194,14 +194,14 @@ pub struct LogTail {
 }
 
 impl LogTail {
-    /// Bytes of the file: 20 digits, a blank, the CRC-32 of the digits in 8 hexadecimal ones, a line end.
+    /// Length of the file in bytes: 20 digits, a blank, the CRC-32 of the digits as 8 hexadecimal digits, a line end.
     const BYTES: usize = 30;
 
     fn of(data: &Path) -> Self {
         Self { path: data.join(LOG_TAIL), file: None, has_failed: false }
     }
 
-    /// The highest acknowledged record; `None` where the file is missing or cannot be read.
+    /// Number of the highest acknowledged record; `None` if the file is missing or damaged.
     #[must_use]
     pub fn read(data: &Path) -> Option<u64> {
         let text = std::fs::read_to_string(data.join(LOG_TAIL)).ok()?;
@@ -210,14 +210,14 @@ impl LogTail {
         is_whole.then(|| digits.parse().ok()).flatten()
     }
 
-    /// Notes the highest record. A failure is logged once and costs the check alone.
+    /// Writes the highest record. A failure is logged once; only the check for a cut log is then missing.
     fn note(&mut self, highest: u64) {
         let digits = format!("{highest:020}");
         let line = format!("{digits} {:08x}\n", crc32fast::hash(digits.as_bytes()));
         debug_assert_eq!(line.len(), Self::BYTES);
         if let Err(e) = self.open().and_then(|file| file.write_all_at(line.as_bytes(), 0)) {
             if !self.has_failed {
-                tracing::warn!(error = %e, file = %self.path.display(), "the end of the log cannot be noted");
+                tracing::warn!(error = %e, file = %self.path.display(), "the tail file of the log cannot be written");
             }
             self.has_failed = true;
         }
@@ -232,8 +232,8 @@ impl LogTail {
     }
 }
 
-/// The records that are not in the store yet, as another process may read them too, which asks for no tenant that it does
-/// not know. None where there is no log.
+/// The records that are not in the store yet, for any process; facts of tenants that it does not know are skipped.
+/// Empty if there is no log.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -241,7 +241,7 @@ pub fn unfolded(data: &Path, folded: u64, tenants: &Tenants) -> Result<Vec<LogRe
     open_existing(data)?.map_or(Ok(Vec::new()), |conn| read_records(&conn, folded, tenants, |_| Ok(())))
 }
 
-/// Whether there are any such records.
+/// Whether the log has records that are not in the store.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -251,7 +251,7 @@ pub fn has_unfolded(data: &Path, folded: u64) -> Result<bool, StoreError> {
     Ok(conn.query_row(any, [signed(folded)], |row| row.get(0))?)
 }
 
-/// The newest record that the log may hold a byte of: one that waits, or one of those that the store has.
+/// Number of the newest record of which the log may hold a byte, folded or not.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -262,7 +262,7 @@ pub fn newest_record(data: &Path, store: &Connection) -> Result<u64, StoreError>
     Ok(newest.max(folded))
 }
 
-/// The log as another process may read it too, if there is one.
+/// Opens the log for reading, if it exists; any process may do so.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -293,8 +293,8 @@ fn read_records(
     .collect()
 }
 
-/// Facts that were refused when they came are refused again: the record has their time. Batches of tenants that were not known
-/// then are not in it.
+/// Decodes a record with its own time, so that facts refused at their arrival are refused again. Batches of tenants
+/// that were unknown then are not in it.
 fn decode_record(
     seq: u64,
     taken: Millis,
@@ -340,12 +340,16 @@ mod tests {
         let mut log = FactLog::open(origin.data(), 0).unwrap();
         log.append([&sync], 0).unwrap();
         let held = log.unfolded_records(0, &origin.rules.tenants).unwrap();
-        assert_eq!(held.iter().map(|record| record.facts.len()).collect::<Vec<_>>(), [2], "nobody's was refused");
+        assert_eq!(
+            held.iter().map(|record| record.facts.len()).collect::<Vec<_>>(),
+            [2],
+            "the unknown tenant's fact was refused"
+        );
         origin.edge.tenants.retain(|tenant| tenant.name != "other");
         let without = Tenants::open(&origin.conn, &origin.edge, &origin.keys).unwrap();
         let refused = log.unfolded_records(0, &without).unwrap_err();
         assert!(matches!(&refused, StoreError::NoTenant(name) if name.as_str() == "other"), "{refused}");
-        // Whoever only reads asks for tenants that it knows.
+        // A caller that only reads gets the facts of tenants that it knows.
         assert_eq!(unfolded(origin.data(), 0, &without).unwrap().first().map(|record| record.facts.len()), Some(1));
         assert_eq!(log.unfolded_records(0, &origin.rules.tenants).unwrap().len(), 1, "it waits for its tenant");
         origin.conn.execute("DELETE FROM tenants WHERE name = 'other'", []).unwrap();

@@ -1,9 +1,10 @@
-//! The marker of a data directory: it ties the store, its log and its journal of erasures to each other, so that a directory
-//! from which one of them was removed, cut, or replaced by an older or a foreign one is not started over in silence.
+//! The marker of a data directory. It ties the store, its log and its journal of erasures together, so that a directory
+//! in which one of them was removed, cut or replaced is not silently started without it.
 //!
-//! All three files hold the random identity of the store, and the marker repeats it with the names of the files that were
-//! made. The log holds its highest record and the highest that it let go, its tail file (`log.db-tail`) the highest that was
-//! acknowledged. A missing or older journal is no fault, because the origin completes it from the store when it starts.
+//! All three files hold the random identity of the store; the marker repeats it, with the names of the files that were
+//! created. The log holds its highest record and the highest deleted one; its tail file (`log.db-tail`) holds the
+//! highest acknowledged one. A missing or older journal is no fault, because the origin completes it from the store at
+//! its start.
 
 use crate::store::data_fault::{DataFault, MARKER};
 use crate::store::files::{check_new, data_fault};
@@ -26,11 +27,11 @@ use crate::store::{StoreError, journal, store_file};
 struct MarkerDocument {
     /// The store's identity, 32 hexadecimal digits.
     identity: String,
-    /// The files that were made.
+    /// Names of the files that were created.
     files: Vec<String>,
 }
 
-/// What the store says of itself and of its files.
+/// The store's identity and its highest record.
 struct StoreState {
     identity: StoreIdentity,
     folded: u64,
@@ -45,7 +46,7 @@ impl StoreState {
     }
 }
 
-/// What the log says of itself.
+/// The log's identity and its bounds.
 struct LogState {
     identity: Option<StoreIdentity>,
     highest: u64,
@@ -62,7 +63,7 @@ impl LogState {
     }
 }
 
-/// Checks that store, log and journal belong together, makes those that were never made, and writes the marker.
+/// Checks that store, log and journal belong together, creates those that never existed, and writes the marker.
 ///
 /// # Errors
 /// [`StoreError::Data`]: one of them is missing, cut, older or foreign. Nothing was changed then.
@@ -73,7 +74,7 @@ pub fn tie_files(data: &Path, store: &Connection) -> Result<(), StoreError> {
     }
 }
 
-/// Everything that is wrong with a data directory, whose store nobody needs to have opened.
+/// All faults of a data directory; the store need not be open.
 ///
 /// # Errors
 /// [`StoreError`]: a file cannot be read.
@@ -85,10 +86,10 @@ pub fn inspect_folder(data: &Path) -> Result<Vec<DataFault>, StoreError> {
     find_faults(data, &crate::store::open_readonly(data)?)
 }
 
-/// Goes on without what is missing, cut or older. What the log still holds is kept.
+/// Continues without the missing, cut or older file. Records that the log still holds stay.
 ///
 /// # Errors
-/// [`StoreError::Data`] for a fault that only the right file mends.
+/// [`StoreError::Data`] for a fault that only the right file repairs.
 pub fn accept_loss(data: &Path) -> Result<Vec<DataFault>, StoreError> {
     let found = inspect_folder(data)?;
     if let Some(other) = found.iter().find(|found| !found.is_acceptable()) {
@@ -131,7 +132,7 @@ fn find_faults(data: &Path, store: &Connection) -> Result<Vec<DataFault>, StoreE
     Ok(found)
 }
 
-/// Writes the store's identity into its log and its journal, which are made if need be, and then into the marker.
+/// Writes the store's identity into its log and its journal, which are created if necessary, and then into the marker.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -144,7 +145,7 @@ pub fn bind_log(data: &Path, store: &Connection) -> Result<(), StoreError> {
         .map_err(|source| StoreError::Directory { path: data.join(MARKER), source })
 }
 
-/// Gives a store that takes another's place an identity of its own.
+/// Gives a new identity to a store that replaces another one.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
@@ -161,7 +162,7 @@ fn read_marker(data: &Path) -> Result<Option<MarkerDocument>, String> {
     }
 }
 
-/// Writes the marker durably; it is there as a whole or as it was.
+/// Writes the marker durably and atomically.
 fn write_marker(data: &Path, marker: &MarkerDocument) -> io::Result<()> {
     let text = serde_json::to_string_pretty(marker)?;
     let path: PathBuf = data.join(MARKER);

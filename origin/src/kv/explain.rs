@@ -1,5 +1,5 @@
-//! Explains a decision offline: the edge's own engine answers a page view of a visitor, and reads, in the place of the KV,
-//! the values that would be published now. Nothing is counted, and nothing is written.
+//! Explains a decision offline: the edge's own engine answers a page view of a visitor, and reads the values that would
+//! be published now instead of the KV. Nothing is counted or written.
 
 use std::collections::BTreeMap;
 
@@ -21,25 +21,25 @@ use crate::outbox::kv_key::KvKey;
 use crate::store::StoreCounters;
 use crate::store::tenants::TenantContext;
 
-/// Lets this process see its own trace.
+/// Explain token with which this process requests its own trace.
 const EXPLAIN: &str = "explained offline";
 
-/// What is to be explained.
+/// The decision to explain.
 #[derive(Debug, Clone)]
 pub struct ExplainRequest {
-    /// Whose page.
+    /// The visitor of the page view.
     pub visitor: VisitorId,
-    /// The body of the call, as a page would send it; `explain` and `page_view` are set here.
+    /// Body of the call, as a page sends it; `explain` and `page_view` are set here.
     pub body: Value,
-    /// From where, as the platform would say: country and region, a space between them; empty where it does not know.
+    /// Location as the platform reports it: country and region, separated by a space; empty if unknown.
     pub place: String,
     /// The browser's `User-Agent`.
     pub agent: String,
-    /// When.
+    /// Time of the page view.
     pub now: Millis,
 }
 
-/// Why nothing can be explained.
+/// The reason why a decision cannot be explained.
 #[derive(Debug, thiserror::Error)]
 pub enum ExplainError {
     /// A value cannot be built.
@@ -56,7 +56,7 @@ pub enum ExplainError {
     Refused(String),
 }
 
-/// The answer that an edge with all that the store knows would give, with its trace.
+/// The answer, with its trace, of an edge that knows everything in the store.
 ///
 /// # Errors
 /// [`ExplainError`].
@@ -70,7 +70,7 @@ pub fn explain_decision(
     let (mut edge, mut keys) = (edge.clone(), keys.clone());
     keys.explain = Some(EXPLAIN.to_owned());
     keys.tenants.values_mut().for_each(|own| own.explain = None);
-    // Whether there is permission is the page's to say; here it is asked what would be decided with it.
+    // The page decides about permission; the explanation assumes that it is given.
     edge.tenants.iter_mut().for_each(|tenant| tenant.no_signal = NoSignal::Allow);
     let host = tenant.config.hosts.first().cloned().unwrap_or_default();
     let text = |value: serde_json::Result<String>| value.unwrap_or_default();
@@ -80,7 +80,7 @@ pub fn explain_decision(
     if let Some(fields) = body.as_object_mut() {
         fields.extend([("explain".to_owned(), Value::from(true)), ("page_view".to_owned(), Value::from(false))]);
     }
-    // Lines of their own.
+    // The head has one line for each of these values.
     let [place, agent] = [&ask.place, &ask.agent].map(|text| text.replace(char::is_control, " "));
     let head =
         format!("POST {place}\nhttps://{host}/v1/decide\n{}\n\n\n\n{agent}\n{EXPLAIN}\n", visitor_cookie(tenant, ask));
@@ -92,8 +92,8 @@ pub fn explain_decision(
     }
 }
 
-/// Continues a request to its answer. Each read gets the values that would be published now; no object is called, so ads under
-/// strict caps stay unconfirmed.
+/// Continues a request to its answer. Each read gets the values that would be published now. No object is called, so
+/// ads under strict caps stay unconfirmed.
 fn answer_from_store(
     conn: &Connection,
     tenant: &TenantContext,
@@ -116,7 +116,7 @@ fn answer_from_store(
     }
 }
 
-/// The identity cookie of a browser that came an hour ago.
+/// Identity cookie of a browser, written an hour ago.
 fn visitor_cookie(tenant: &TenantContext, ExplainRequest { visitor, now, .. }: &ExplainRequest) -> String {
     let cookie = IdentityCookie {
         visitor: *visitor,
@@ -142,7 +142,7 @@ fn build_value(
     let Some(subject) = parse_key(tenant, key) else { return Ok(None) };
     let version = StoreCounters::load(conn)?.version();
     let value = if subject == KvKey::Pointer {
-        // The KV may not have the catalogue that it points to yet.
+        // The KV may not have the catalogue version of the pointer yet.
         let pointer = catalogue::pointer_to_be(conn, tenant.no, version)?;
         pointer.map(|pointer| forms::encode_pointer(key, &pointer))
     } else {
@@ -152,7 +152,7 @@ fn build_value(
     Ok(value.map(String::into_bytes))
 }
 
-/// What a key is about.
+/// The subject of a key; `None` if the key is not of this tenant's forms.
 fn parse_key(tenant: &TenantContext, key: &str) -> Option<KvKey> {
     let id = &tenant.id;
     let [current, model, steering] = kv_keys::standing_keys(id);
@@ -173,8 +173,7 @@ fn parse_key(tenant: &TenantContext, key: &str) -> Option<KvKey> {
     }
 }
 
-/// Where a live answer says something else than the one explained: placement, ad (none for the placement as a whole), and
-/// the two outcomes.
+/// Differences between a live and an offline answer: placement, ad (`-` for the answer as a whole), and both outcomes.
 #[must_use]
 pub fn answer_differences(live: &Value, offline: &Value) -> Vec<Value> {
     let mut found = Vec::new();
@@ -194,7 +193,7 @@ pub fn answer_differences(live: &Value, offline: &Value) -> Vec<Value> {
     found
 }
 
-/// What became of each ad of each placement, in a trace.
+/// The outcome of each ad of each placement in a trace.
 fn answer_outcomes(answer: &Value) -> BTreeMap<(String, String), Value> {
     let placements = answer["trace"]["placements"].as_array().into_iter().flatten();
     let each = placements.flat_map(|placement| {
@@ -217,17 +216,17 @@ mod tests {
     use causeway_shared::facts::actions::{ActionType, AdEntity, ViewType};
     use causeway_shared::facts::fact::FactKind;
 
-    fn asked(origin: &Origin, visitor: VisitorId, body: Value) -> Result<Value, ExplainError> {
-        asked_from(origin, visitor, body, "")
+    fn explained(origin: &Origin, visitor: VisitorId, body: Value) -> Result<Value, ExplainError> {
+        explained_from(origin, visitor, body, "")
     }
 
-    fn asked_from(origin: &Origin, visitor: VisitorId, body: Value, place: &str) -> Result<Value, ExplainError> {
+    fn explained_from(origin: &Origin, visitor: VisitorId, body: Value, place: &str) -> Result<Value, ExplainError> {
         let (place, agent) = (place.to_owned(), "Mozilla/5.0".to_owned());
         let ask = ExplainRequest { visitor, body, place, agent, now: NOW + 3_600_000 };
         explain_decision(&origin.conn, &origin.edge, &origin.keys, origin.tenant("demo"), &ask)
     }
 
-    /// A sibling's impression binds a cap, its exposure an arm; and a strict ad nobody was asked for.
+    /// A sibling's impression counts for a cap, its exposure fixes an arm, and no object is called for a strict ad.
     #[test]
     fn an_offline_decision_uses_all_that_the_store_knows_of_the_person() {
         let mut origin = Origin::new();
@@ -259,7 +258,7 @@ mod tests {
         let facts = [fact(visitor(2), 3, NOW, seen), exposure(visitor(2), 4, NOW, 1, 2)];
         origin.send("demo", &[logins.as_slice(), &facts].concat());
         origin.settle(&mut BTreeMap::new());
-        let answer = asked(&origin, visitor(1), json!({ "placements": [{ "id": "top" }] })).unwrap();
+        let answer = explained(&origin, visitor(1), json!({ "placements": [{ "id": "top" }] })).unwrap();
         let outcome = |ad: &str| answer_outcomes(&answer)[&("top".to_owned(), ad.to_owned())].clone();
         assert_eq!(["once", "sure", "tested"].map(outcome), ["capped", "unconfirmed", "won"]);
         assert_eq!(answer["decisions"][0]["ad"]["experiment"]["arm"], "b");
@@ -268,10 +267,10 @@ mod tests {
         let mut live = answer.clone();
         live["trace"]["placements"][0]["candidates"][0]["outcome"] = json!("won");
         live["catalogue"] = json!("c-9");
-        let told = answer_differences(&live, &answer);
-        assert_eq!(told[0], json!({ "placement": "-", "ad": "catalogue", "live": "c-9", "offline": "c-1" }));
-        assert_eq!(told[1], json!({ "placement": "top", "ad": "once", "live": "won", "offline": "capped" }));
-        assert_eq!(told.len(), 2);
+        let found = answer_differences(&live, &answer);
+        assert_eq!(found[0], json!({ "placement": "-", "ad": "catalogue", "live": "c-9", "offline": "c-1" }));
+        assert_eq!(found[1], json!({ "placement": "top", "ad": "once", "live": "won", "offline": "capped" }));
+        assert_eq!(found.len(), 2);
     }
 
     #[test]
@@ -286,10 +285,10 @@ mod tests {
         document["ad_group"][0]["targeting"] = json!({ "geo.country": "DE", "geo.region": "BE" });
         let (tenant, given) = (origin.tenant("demo").clone(), origin.given());
         catalogue::apply(&mut origin.conn, &origin.rules, given, &tenant, document, "tests").unwrap();
-        // The KV has nothing of it yet.
+        // The KV has no value of it yet.
         let outcome = |floor: u64, place: &str| {
             let body = json!({ "placements": [{ "id": "top", "floor_micros": floor }] });
-            let answer = asked_from(&origin, visitor(1), body, place).unwrap();
+            let answer = explained_from(&origin, visitor(1), body, place).unwrap();
             answer_outcomes(&answer)[&("top".to_owned(), "here".to_owned())].clone()
         };
         let asked = [(0, ""), (0, "DE BY"), (5_000_000, "DE BE"), (5_000_001, "DE BE")];
@@ -299,9 +298,9 @@ mod tests {
     #[test]
     fn a_call_that_the_edge_refuses_is_not_explained_and_a_visitor_of_whom_nothing_is_known_is() {
         let origin = Origin::new();
-        let refused = asked(&origin, visitor(1), json!(7)).unwrap_err().to_string();
+        let refused = explained(&origin, visitor(1), json!(7)).unwrap_err().to_string();
         assert!(refused.contains("malformed"), "{refused}");
-        let answer = asked(&origin, visitor(1), json!({ "placements": [{ "id": "top" }] })).unwrap();
+        let answer = explained(&origin, visitor(1), json!({ "placements": [{ "id": "top" }] })).unwrap();
         assert_eq!((&answer["catalogue"], &answer["decisions"][0]["reason"]), (&Value::Null, &json!("no_catalogue")));
     }
 }

@@ -1,8 +1,8 @@
-//! Publish: which KV keys must be written, and what is written there.
+//! Publish: chooses the KV keys that must be written, and builds their values.
 //!
-//! The outbox holds one row a key, whatever happened to it since its last write; values are built when they
-//! are handed out, from the newest state ([`value`]). A row is leased to one consumer, and stays until the
-//! write is acknowledged (invariant 5, DESIGN "Publishing").
+//! The outbox holds one row per key, however often its value changed since the last write. A value is built at its
+//! hand-out from the newest state ([`value`]). A row is leased to one consumer and stays until the write is
+//! acknowledged (invariant 5).
 
 use crate::outbox::fair_queue::{self, put_off};
 use crate::outbox::kv_key::KvKey;
@@ -35,14 +35,14 @@ pub use crate::store::priority::Priority;
 use crate::store::write_txn::WriteTxn;
 use crate::store::{PersonNo, StoreError, TenantNo};
 
-/// When a value that could not be built is tried again, in milliseconds.
+/// Pause before a value that could not be built is tried again, in milliseconds.
 const RETRY_MS: Millis = 60_000;
 
-/// Puts in the outbox what this group changed: a visitor's own snapshot at once, its siblings' when their
-/// person's time comes, everybody's at once where somebody left.
+/// Puts the changes of this transaction in the outbox: a visitor's own snapshot now, its siblings' after their person's
+/// pause, and all snapshots of a person now if a visitor left it.
 ///
 /// # Errors
-/// [`StoreError`]; then nothing of the group may be kept.
+/// [`StoreError`]; the caller must then roll back the transaction.
 pub fn note_changes(group: &mut WriteTxn<'_>, changed: &[Changed], linked: &LinkChanges) -> Result<(), StoreError> {
     let now = group.now;
     for (tenant, page) in std::mem::take(&mut group.names.changed) {
@@ -57,7 +57,7 @@ pub fn note_changes(group: &mut WriteTxn<'_>, changed: &[Changed], linked: &Link
             schedule_siblings(group, c.person)?;
         }
     }
-    // Of all who leave a person in this group its snapshots are told once.
+    // The snapshots of a person are announced once, however many visitors leave it in this transaction.
     let mut people: BTreeMap<PersonNo, bool> = BTreeMap::new();
     linked.people.iter().for_each(|change| *people.entry(change.person).or_default() |= change.cut);
     for (person, cut) in people {
@@ -82,14 +82,14 @@ pub fn note_changes(group: &mut WriteTxn<'_>, changed: &[Changed], linked: &Link
     Ok(())
 }
 
-/// Settles the rows whose write the KV acknowledged, unless something changed since they were handed out. Where a consumer
-/// of before may still write an older value, the row comes once more when it cannot any longer. The key's pause begins
-/// again: the write may have come long after its entry was handed out, and the platform counts from the write. What changed
-/// since it was handed out waits since then, not since its first change (`causeway_outbox_age_seconds`). Gives how many these
-/// are: an acknowledgement that comes twice, or is of no entry, settles nothing.
+/// Settles the rows whose writes the KV acknowledged, and returns their number. A row stays due if its value changed
+/// after its hand-out; it then waits since the hand-out, not since its first change (`causeway_outbox_age_seconds`). If
+/// an earlier consumer may still write an older value, the row is written again once that is impossible. The key's
+/// pause starts again, because the platform counts from the write, which may be long after the hand-out. A repeated or
+/// unknown acknowledgement settles nothing.
 ///
 /// # Errors
-/// [`StoreError`]; then nothing of the group may be kept.
+/// [`StoreError`]; the caller must then roll back the transaction.
 pub fn acknowledge_rows(group: &WriteTxn<'_>, applied: &[u64]) -> Result<u64, StoreError> {
     const SETTLE: &str = "UPDATE outbox SET lease = NULL, leased_until = 0, handed = ?2,
             due = iif(changed = lease_change, iif(late > ?2, late, NULL), max(due, handed)) WHERE lease = ?1";
@@ -105,10 +105,10 @@ pub fn acknowledge_rows(group: &WriteTxn<'_>, applied: &[u64]) -> Result<u64, St
     Ok(settled)
 }
 
-/// Leases up to `wanted` keys that are due to one consumer, snapshots before the lookups that name them.
+/// Leases at most `wanted` due keys to one consumer; snapshots come before the lookups that name them.
 ///
 /// # Errors
-/// [`StoreError`]; then nothing of the group may be kept.
+/// [`StoreError`]; the caller must then roll back the transaction.
 pub fn hand_out(group: &mut WriteTxn<'_>, wanted: u16) -> Result<Vec<KvWrite>, StoreError> {
     if wanted == 0 {
         return Ok(Vec::new());
@@ -136,32 +136,32 @@ pub fn hand_out(group: &mut WriteTxn<'_>, wanted: u16) -> Result<Vec<KvWrite>, S
     Ok(writes.into_iter().map(|(_, write)| write).collect())
 }
 
-/// Builds a row's value and leases the row under the value's version. `None` when there is nothing to write: the value
-/// could not be built.
+/// Builds a row's value and leases the row under the value's version. `None` if the value could not be built.
 fn lease_row(group: &mut WriteTxn<'_>, due: &DueRow, best: &mut BestTimeCache) -> Result<Option<KvWrite>, StoreError> {
     const LEASE: &str = "UPDATE outbox SET lease = ?2, lease_change = changed, leased_until = ?3,
         handed = ?4, late = iif(lease IS NULL, late, ?5) WHERE row = ?1";
     let rules = group.rules;
     let tenant = rules.tenants.by_no(due.tenant)?;
-    let told = match due.subject {
+    let refreshed = match due.subject {
         KvKey::Snapshot(visitor) => best.tell(group.tx, tenant, visitor, group.now),
         _ => Ok(()),
     };
     let version = group.next_version();
     let retry = signed(group.now.saturating_add(RETRY_MS));
-    let built =
-        told.map_err(ValueError::from).and_then(|()| value::build(group.tx, tenant, due.subject, version, group.now));
+    let built = refreshed
+        .map_err(ValueError::from)
+        .and_then(|()| value::build(group.tx, tenant, due.subject, version, group.now));
     let KvValue { key, value, is_truncated } = match built {
         Ok(built) => built,
         Err(ValueError::NotYet) => {
             put_off(group, due, retry)?;
             return Ok(None);
         }
-        // What is stored of one person keeps back no other's.
+        // An unreadable value of one person must not delay the values of others.
         Err(ValueError::Store(e)) if !e.is_of_a_value() => return Err(e),
         Err(e) => {
             group.metrics.bad_values.add(1);
-            tracing::error!(error = %error_chain(&e), "a KV value cannot be made, or failed its check, and is put off");
+            tracing::error!(error = %error_chain(&e), "a KV value cannot be built, or failed its check, and is retried later");
             put_off(group, due, retry)?;
             return Ok(None);
         }
@@ -194,7 +194,7 @@ fn note_published(
     Ok(())
 }
 
-/// Notes the version that such a value was handed out under: it is part of the value.
+/// Stores the version of a value with which it was handed out, because the version is part of the value.
 fn note_version(group: &WriteTxn<'_>, due: &DueRow, counter: u64) -> Result<(), StoreError> {
     const PUT: &str = "INSERT INTO standing (tenant, kind, published) VALUES (?1, ?2, ?3)
         ON CONFLICT DO UPDATE SET published = excluded.published";

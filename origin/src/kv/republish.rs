@@ -1,4 +1,4 @@
-//! What the KV is to have, to be written anew after it lost it.
+//! Keys that the KV must have, to be written again after a loss.
 
 use causeway_shared::base::ids::VisitorId;
 use causeway_shared::base::limits;
@@ -12,19 +12,20 @@ use crate::store::tenants::Tenants;
 use crate::store::{StoreError, TenantNo, visitor_at};
 use crate::views::read;
 
-/// What was put in the outbox to be written anew.
+/// Number of keys that were put in the outbox to be written again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct RepublishCounts {
     /// Snapshots and tombstones.
     pub snapshots: u64,
-    /// Lookups, under each hash that is readable.
+    /// Lookups, under each readable hash.
     pub lookups: u64,
-    /// Keys of whole tenants: names of attributes, catalogues and what stands beside them.
+    /// Keys of whole tenants: names of attributes, catalogues, pointers, models and traffic allocations.
     #[serde(default)]
     pub of_tenants: u64,
 }
 
-/// The keys of whole tenants that the KV is to have: names of attributes, catalogues, pointers, models, steering.
+/// The keys of whole tenants that the KV must have: names of attributes, catalogues, pointers, models, traffic
+/// allocations.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
@@ -41,7 +42,7 @@ pub fn of_tenants(conn: &Connection, tenants: &Tenants) -> Result<Vec<(TenantNo,
     Ok(all.into_iter().flatten().filter(|(tenant, _)| tenants.by_no(*tenant).is_ok()).collect())
 }
 
-/// The visitors after a row, with their rows and tenants.
+/// Visitors after a row, each with its row and tenant.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
@@ -53,7 +54,7 @@ pub fn visitor_page(conn: &Connection, after: i64, most: u32) -> Result<Vec<(i64
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-/// A visitor's snapshot, and the lookups that name it first.
+/// Keys of a visitor: its snapshot, and the lookups that name it first.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -73,7 +74,7 @@ pub fn keys_of_visitor(
 }
 
 impl RepublishCounts {
-    /// Counts one visitor's.
+    /// Adds the keys of one visitor.
     pub fn count(&mut self, subjects: &[KvKey]) {
         let snapshots = subjects.iter().filter(|subject| matches!(subject, KvKey::Snapshot(_))).count() as u64;
         self.snapshots += snapshots;

@@ -1,4 +1,4 @@
-//! A visitor's snapshot: what it holds of its person, and what it gives up, step by step, until it is short enough.
+//! A visitor's snapshot: the data of its person, and the order in which data is left out until it is short enough.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,7 +22,8 @@ use crate::store::tenants::TenantContext;
 use crate::store::{StoreError, visitor_at};
 use crate::views::read::{self, StoreView};
 
-/// A visitor's snapshot and whether something was left out of it; its tombstone if it withdrew; nothing if it is not there.
+/// A visitor's snapshot with whether it is truncated; the tombstone of a withdrawn visitor; `None` for an unknown
+/// visitor.
 pub(super) fn build_stored(
     conn: &Connection,
     tenant: &TenantContext,
@@ -30,7 +31,7 @@ pub(super) fn build_stored(
     version: SnapshotVersion,
     key: &str,
 ) -> Result<Option<(String, bool)>, ValueError> {
-    // Before anything of it is read: who left goes, whatever its row holds.
+    // Checked before any other read, so that a withdrawn visitor leaves the KV whatever its row holds.
     if has_withdrawn(conn, tenant.no, visitor)? && !planted::is_active(PlantedBug::SkipTheTombstone) {
         return encode_checked(key, visitor, &StoredValue::Tombstone).map(|value| Some((value, false)));
     }
@@ -38,7 +39,7 @@ pub(super) fn build_stored(
         return Ok(None);
     };
     let siblings = load_siblings(conn, &own)?;
-    // Also where the sibling that holds it finds no room.
+    // From all siblings, even if the one that holds the id does not fit.
     let unique = unique_ids(conn, tenant, [&own].into_iter().chain(&siblings))?;
     let mut building = SnapshotBuilder { conn, own, siblings, unique, version, queried: QueriedNames::default() };
     let [whole, ..] = limits::SNAPSHOT_WINDOWS;
@@ -49,21 +50,21 @@ pub(super) fn build_stored(
     {
         return Ok(Some((value, false)));
     }
-    // What the catalogue asks for matters only where something is left out.
+    // The names that the catalogue queries matter only if something is left out.
     building.queried = catalogue::load_queried(conn, tenant)?;
     building.truncated(key, room).map(|value| Some((value, true)))
 }
 
-/// What of its visitors a snapshot holds.
+/// Bounds on the data of each visitor in a snapshot.
 #[derive(Debug, Clone, Copy)]
 struct RoomLimits {
     /// Days of actions that no cap counts; 0 for none.
     uncapped: u16,
     /// Days of actions that caps count; 0 for none.
     capped: u16,
-    /// Whether it says when events were.
+    /// Whether the times of events are included.
     events: bool,
-    /// The segments of each that were written last; those that filters name stay in addition.
+    /// Number of most recently written segments of each visitor; segments that filters name stay in addition.
     segments: usize,
 }
 
@@ -74,14 +75,15 @@ struct SnapshotBuilder<'a> {
     siblings: Vec<read::VisitorView>,
     unique: Vec<AltHash>,
     version: SnapshotVersion,
-    /// What stays in it before anything else.
+    /// Names that the catalogue queries, which are left out last.
     queried: QueriedNames,
 }
 
 impl SnapshotBuilder<'_> {
-    /// The value of a snapshot that something is left out of. Of what is left as many days of actions as find room stay
-    /// before the times of events: without any no cap would bind. Then the less active half of the siblings goes, then the
-    /// segments written first that no filter names; the actions that caps count go last. The origin still has them all.
+    /// The value of a truncated snapshot. It leaves out, in this order: the times of events and early days of actions,
+    /// the less active half of the siblings repeatedly, the earliest written segments that no filter names, and the
+    /// actions that caps count. As many days of actions as possible stay, because no cap binds without them. The origin
+    /// still has all data.
     fn truncated(&mut self, key: &str, mut room: RoomLimits) -> Result<String, ValueError> {
         loop {
             let steps = [room].into_iter().chain(limits::SNAPSHOT_WINDOWS.map(|days| RoomLimits {
@@ -119,7 +121,7 @@ impl SnapshotBuilder<'_> {
         Ok(None)
     }
 
-    /// The value of a snapshot; `None` where it is too long.
+    /// The value of a snapshot; `None` if it is too long.
     fn fit(&self, key: &str, snapshot: Snapshot) -> Result<Option<String>, ValueError> {
         match encode_checked(key, self.own.visitor, &StoredValue::Snapshot(Box::new(snapshot))) {
             Err(ValueError::Check(code)) if code == WireError::TooLong.code() => Ok(None),
@@ -140,15 +142,15 @@ impl SnapshotBuilder<'_> {
         let siblings = siblings.get(..limits::SNAPSHOT_VISITORS - 2).filter(|_| !is_held).unwrap_or(siblings);
         let mut profiles = self.profiles(siblings, room)?;
         if !is_held {
-            // The smallest, by which all browsers of a person find the same objects and arms, is there by its name at least:
-            // of no version, as whatever else is known of it is newer.
+            // The master is included at least by its id, because all browsers of a person choose the same objects and
+            // arms by it. It has no version, so that all other knowledge of it is newer.
             let by_name = SubContent { missing: MissingParts::ALL, ..SubContent::default() };
             profiles.insert(master, SubProfile::pack(SnapshotVersion::default(), &by_name));
         }
         let admits: BTreeSet<VisitorId> = profiles.keys().copied().collect();
         let is_unsure = |visitor: &VisitorId| match siblings.iter().chain([own]).find(|held| held.visitor == *visitor) {
             Some(held) => held.weight < EvidenceWeight::LOGIN,
-            // The master, which is there by its name alone, shows nothing.
+            // A master that is included by its id only shows no data.
             None => false,
         };
         let cuts =
@@ -165,7 +167,7 @@ impl SnapshotBuilder<'_> {
         })
     }
 
-    /// The sums of the visitor and of these siblings.
+    /// The sub-profiles of the visitor and of these siblings.
     fn profiles(
         &self,
         siblings: &[read::VisitorView],
@@ -191,7 +193,7 @@ impl SnapshotBuilder<'_> {
     }
 }
 
-/// The first day of a window of this number of days, whose last day is the visitor's last one.
+/// First day of a window of this many days that ends with the visitor's last day.
 fn first_day(visitor: &read::VisitorView, days: u16) -> Day {
     let last = visitor.profile.seen().map_or(0, |(_, last)| last);
     Day(Minute::at(last).day().0.saturating_sub(days.saturating_sub(1)))
@@ -204,7 +206,7 @@ fn encode_checked(key: &str, visitor: VisitorId, stored: &StoredValue) -> Result
     if back == *stored { Ok(value) } else { Err(ValueError::Check("differs")) }
 }
 
-/// The person's other visitors, the last active first, as many as a snapshot holds beside its own.
+/// The person's other visitors, the most recently active first, as many as fit next to its own profile.
 fn load_siblings(conn: &Connection, own: &read::VisitorView) -> Result<Vec<read::VisitorView>, ValueError> {
     let mut members = read::load_members(&StoreView::folded(conn), own, limits::SNAPSHOT_VISITORS)?;
     members.retain(|m| m.visitor != own.visitor);
@@ -212,9 +214,9 @@ fn load_siblings(conn: &Connection, own: &read::VisitorView) -> Result<Vec<read:
     Ok(members)
 }
 
-/// The unique id that the person of these visitors holds, the first of them that has any: one that is tied to a member by
-/// other ids alone shows the member's history, and so is the member's. Under every key that is still readable, first under
-/// the one that is written, which is read the longest from now on: that one a browser keeps.
+/// Hashes of the unique id that the person of these visitors holds: of the first visitor that has one. A visitor that
+/// other ids tie to a member shows the member's history, so the id applies to it too. All readable keys are included;
+/// the active key comes first, because it stays readable the longest and browsers store the first hash.
 fn unique_ids<'a>(
     conn: &Connection,
     tenant: &TenantContext,

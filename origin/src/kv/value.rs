@@ -1,4 +1,4 @@
-//! The value of one KV key, built from the newest state and checked before anybody gets it (invariant 8).
+//! The value of one KV key, built from the newest state and checked before it is handed out (invariant 8).
 
 use crate::kv::value_error::ValueError;
 use causeway_shared::ads::allocation::TrafficAllocation;
@@ -18,7 +18,7 @@ use crate::store::tenants::TenantContext;
 use crate::store::{StoreError, TenantNo, names};
 use crate::views::read;
 
-/// The key of a subject.
+/// The text of a key.
 #[must_use]
 pub fn key_text(tenant: &TenantContext, subject: KvKey) -> String {
     let id = &tenant.id;
@@ -38,13 +38,13 @@ pub fn key_text(tenant: &TenantContext, subject: KvKey) -> String {
 pub struct KvValue {
     /// The key.
     pub key: String,
-    /// The value; `None`: the key is deleted.
+    /// The value; `None` if the key is deleted.
     pub value: Option<String>,
-    /// Whether it is a snapshot that had no room for something.
+    /// Whether it is a truncated snapshot.
     pub is_truncated: bool,
 }
 
-/// The key and the value of a subject.
+/// Builds the key and the value of a subject.
 ///
 /// # Errors
 /// [`ValueError`].
@@ -91,7 +91,7 @@ pub fn build(
     Ok(KvValue { key, value, is_truncated })
 }
 
-/// A model is published only if an edge can score with it.
+/// Encodes a model, which is published only if an edge can score with it.
 fn model_value(key: &str, version: SnapshotVersion, bytes: &[u8]) -> Result<String, ValueError> {
     let value = forms::encode_model(key, version, bytes);
     let (published, back) = forms::decode_model(key, value.as_bytes()).map_err(|e| ValueError::Check(e.code()))?;
@@ -115,13 +115,13 @@ fn names_page(key: &str, page: &[(String, ValueKind)]) -> Result<String, ValueEr
     }
 }
 
-/// A catalogue is published only if an edge can read it back.
+/// Encodes a catalogue, which is published only if an edge can read it back.
 fn catalogue_value(conn: &Connection, tenant: &TenantContext, key: &str, kept: &Kept) -> Result<String, ValueError> {
     let bad = |e: WireError| ValueError::Check(e.code());
     let read: Result<Catalogue, _> = serde_json::from_str(&kept.document);
     let catalogue = read.map_err(|_| StoreError::Corrupt { what: "document of a catalogue" })?;
     let names = names::load_dictionary(conn, tenant.no)?;
-    // Names and words are for ever: what was checked with them still holds.
+    // Names and words are permanent, so the document still passes the check that it passed with them.
     let flat = catalogue.flat(&names, &tenant.config.vocabulary).map_err(|_| ValueError::Check("targeting"))?;
     let value = forms::encode_document(key, &kept.digest(), &flat::encode_catalogue(&flat)).map_err(bad)?;
     let bytes = forms::decode_document(key, &kept.digest(), value.as_bytes()).map_err(bad)?;
@@ -135,7 +135,7 @@ fn lookup_value(
     key: &str,
 ) -> Result<Option<String>, ValueError> {
     let visitors = seen_with(conn, tenant.no, id)?;
-    // What nobody reads any more goes.
+    // A lookup that no edge reads is deleted.
     if visitors.is_empty() || !tenant.is_readable(id.hash) {
         return Ok(None);
     }
@@ -147,7 +147,7 @@ fn lookup_value(
     }
 }
 
-/// The visitors last seen with an id, under whichever hash of it.
+/// The visitors last seen with an id, under any of its hashes.
 ///
 /// # Errors
 /// [`StoreError`].

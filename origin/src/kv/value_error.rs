@@ -1,17 +1,17 @@
-//! Why the value of a KV key could not be built.
+//! Errors of building the value of a KV key.
 
 use crate::store::StoreError;
 
-/// Why there is no value.
+/// The reason why a value could not be built.
 #[derive(Debug, thiserror::Error)]
 pub enum ValueError {
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The value could not be read back as what it was built from, or has no place in its form.
+    /// The value read back differs from its source, or does not fit its form.
     #[error("the value failed its check: {0}")]
     Check(&'static str),
-    /// What it points to is not known to be in the KV.
+    /// The KV may not have the value that it points to.
     #[error("the KV has not acknowledged what it points to")]
     NotYet,
 }

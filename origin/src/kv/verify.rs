@@ -1,9 +1,9 @@
-//! Verify: what the KV has, read back through the edge, against what the store would have it have.
+//! Verify: reads the KV's values back through the edge and compares them with the store.
 //!
-//! A run asks for keys, as rows of a table. The publish consumer gets them with a sync, reads them in one bulk read, and says
-//! with its next sync what was there, as digests. What is not as it should be is looked at once more when all that was written
-//! before shows everywhere ([`TxnRules::kv_settled_ms`]); only then it counts, and goes into the outbox. Nothing here waits: a run goes
-//! [`step`] by step, and may be cut between any two.
+//! A run requests keys, as rows of a table. The publish consumer gets them with a sync, reads them in one bulk read,
+//! and reports the digests with its next sync. A difference is read again once all earlier writes are visible
+//! everywhere ([`TxnRules::kv_settled_ms`]); only then it counts, and the key goes into the outbox. Nothing here waits:
+//! a run advances by [`verify_step`] and may be stopped between any two steps.
 
 mod handed_out;
 
@@ -25,95 +25,98 @@ use crate::store::tenants::TenantContext;
 use crate::store::write_txn::{TxnInputs, TxnRules, WriteTxn};
 use crate::store::{StoreCounters, StoreError, TenantNo};
 
-/// Visitors, or ids, asked for in one transaction.
+/// Most visitors, or ids, requested in one transaction.
 const SOME: u32 = 2_000;
-/// So many keys wait for a consumer at least: it asks faster than a run looks.
+/// Fewest requested keys that wait for a consumer, which reads faster than a run requests.
 const AHEAD: i64 = 1_000;
-/// Keys under way at most, those among them that are looked at once more.
+/// Most keys in progress, including keys that are read again.
 const MOST: i64 = 20_000;
-/// Keys looked at in one step.
+/// Most keys compared in one step.
 const LOOKED: u32 = 500;
-/// A key that changes each time it is looked at is passed over after so many looks.
+/// Most reads of a key that changes each time; then it is skipped.
 const LOOKS: u32 = 4;
 
-/// What a key was found to be. A repair follows the last three.
+/// The result for a key. The last three cause a repair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum KeyFinding {
-    /// What the store says.
+    /// The KV has the store's value.
     Right,
-    /// Its write is under way, or it changed each time.
+    /// A write of the key is on its way, or the value changed each time.
     Waiting,
-    /// There, and by design older than the store: the next news of the visitor bring it. No erasure waits for it.
+    /// The KV's value is older than the store by design: the visitor's next change brings the new one. No erasure waits
+    /// for it.
     Older,
-    /// Not there, and it should be.
+    /// The KV lacks a value.
     Missing,
-    /// Something else: an older value of a late writer, or a damaged one.
+    /// The KV has another value: an older one from a late writer, or a damaged one.
     Differs,
-    /// No tombstone where there should be one, or a lookup of nobody.
+    /// A tombstone is missing, or a lookup without visitors exists.
     NotErased,
 }
 
-/// What a run came to so far.
+/// Counts of a run so far.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct VerifyReport {
-    /// Keys looked at.
+    /// Keys compared.
     pub keys: u64,
-    /// They are what the store says.
+    /// Keys with the store's value.
     pub right: u64,
-    /// Their write is under way, or they changed each time.
+    /// Keys with a write on its way, or with a value that changed each time.
     pub waiting: u64,
-    /// There, and older than the store by design: trimmed since, or of a sibling that a snapshot has no place for.
+    /// Keys with a value that is older than the store by design: trimmed since, or of a sibling that does not fit into
+    /// the snapshot.
     pub older: u64,
-    /// Not there.
+    /// Keys without a value.
     pub missing: u64,
-    /// Something else.
+    /// Keys with another value.
     pub differs: u64,
-    /// A tombstone or a deletion that did not last.
+    /// Keys with a tombstone or a deletion that did not last.
     pub not_erased: u64,
-    /// Put in the outbox, to be written anew.
+    /// Keys put in the outbox, to be written again.
     pub put: u64,
 }
 
-/// An id under one hash, as columns have it.
+/// An alternate id under one hash: tenant, kind and hash as columns store them.
 type Id = (i64, u8, [u8; 16]);
-/// A key was looked at.
+/// Deletes the row of a finished key.
 const DONE: &str = "DELETE FROM verifications WHERE entry = ?1";
-/// [`VerifyPosition::cursor`] when everything is asked for.
+/// Value of [`VerifyPosition::cursor`] once every key is requested.
 const ALL_ASKED: i64 = i64::MIN;
 
-/// Where a run is.
+/// Position of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct VerifyPosition {
-    /// The visitor's row that it has come to; below 0, one less than so many ids: a run's row names nobody.
+    /// From 0: the row of the last requested visitor. Below 0: -1 minus the number of requested ids, because the row of
+    /// a run must not name an id.
     pub cursor: i64,
-    /// What it came to.
+    /// Counts so far.
     pub verified: VerifyReport,
-    /// The id that it has come to; none after a cut.
+    /// The last requested id; `None` after an interruption.
     id: Option<Id>,
 }
 
 impl VerifyPosition {
-    /// Goes on where a run was.
+    /// Continues at the position of an earlier run.
     #[must_use]
     pub fn from(cursor: i64, verified: VerifyReport) -> Self {
         Self { cursor, verified, id: None }
     }
 }
 
-/// What a step did, and so what to do next.
+/// The result of a step, which decides what comes next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum VerifyStep {
-    /// It looked at what edges said.
+    /// The step compared values that edges reported.
     Looked,
-    /// It asked for keys.
+    /// The step requested keys.
     Asked,
-    /// It waits for an edge, for keys that are due since then.
+    /// The run waits for an edge to read keys that are due since this time.
     Waits(Millis),
-    /// Everything was looked at.
+    /// Every key was compared.
     Over,
 }
 
-/// Forgets what was asked for.
+/// Deletes all requests for keys.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
@@ -122,7 +125,7 @@ pub fn forget_reads(conn: &Connection) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// How many keys there are, but for those of tenants.
+/// Number of keys, without the keys of whole tenants.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
@@ -132,11 +135,11 @@ pub fn count_keys(conn: &Connection) -> Result<u64, StoreError> {
     Ok(conn.query_row(COUNT, [], |row| row.get(0).map(unsigned))?)
 }
 
-/// Looks at what edges said, or asks for more. `keep` notes where the run is, in the transaction that took it there. A dry run
-/// repairs nothing and proves no erasure.
+/// Compares the values that edges reported, or requests further keys. `keep` stores the position in the same
+/// transaction. A dry run repairs nothing and proves no erasure.
 ///
 /// # Errors
-/// [`StoreError`]; then nothing of the step was kept.
+/// [`StoreError`]; then nothing of the step was stored.
 pub fn verify_step(
     conn: &mut Connection,
     rules: &TxnRules,
@@ -149,7 +152,7 @@ pub fn verify_step(
     const OPEN: &str = "SELECT count(*), count(*) FILTER (WHERE looks = 0 AND answered IS NULL),
         min(due) FILTER (WHERE answered IS NULL) FROM verifications";
     let looked = {
-        // What is compared is of one moment, and nobody waits for it.
+        // One read transaction: all values are of one moment, and no writer waits.
         let tx = conn.transaction()?;
         answered_reads(&tx)?
             .into_iter()
@@ -208,11 +211,11 @@ fn answered_reads(conn: &Connection) -> Result<Vec<ReadKey>, StoreError> {
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-/// What a look comes to.
+/// The result of comparing a key.
 #[derive(Debug, PartialEq)]
 enum KeyComparison {
     Found(KeyFinding),
-    /// To be looked at once more, with what was expected now; `None` where that could not be told.
+    /// The key must be read again, with the digest expected now; `None` if the value could not be built.
     Again(Option<Vec<u8>>),
 }
 
@@ -226,7 +229,7 @@ fn compare_key(conn: &Connection, rules: &TxnRules, asked: &ReadKey, now: Millis
     let value = match value::build(conn, tenant, asked.subject, state.version, now) {
         Ok(built) => built.value,
         Err(ValueError::Store(e)) if !e.is_of_a_value() => return Err(e),
-        // It is not written before it can be.
+        // The key is not written before its value can be built.
         Err(_) => return Ok(again(None)),
     };
     let digest = value.as_ref().map(|value| <[u8; 32]>::from(Sha256::digest(value)));
@@ -240,7 +243,7 @@ fn compare_key(conn: &Connection, rules: &TxnRules, asked: &ReadKey, now: Millis
     if asked.expected.as_ref() != Some(&expected) {
         return Ok(again(Some(expected)));
     }
-    let gone = state.gone || is_of_nobody(conn, tenant, asked.subject)?;
+    let gone = state.gone || is_empty_lookup(conn, tenant, asked.subject)?;
     Ok(KeyComparison::Found(match asked.sha256 {
         _ if gone => KeyFinding::NotErased,
         None => KeyFinding::Missing,
@@ -254,23 +257,23 @@ fn compare_key(conn: &Connection, rules: &TxnRules, asked: &ReadKey, now: Millis
     }))
 }
 
-/// Whether it is a lookup of an id with which nobody was seen, or nobody any more. One under a key that was retired has no
-/// value either, and may be of somebody who came back after an erasure.
-fn is_of_nobody(conn: &Connection, tenant: &TenantContext, subject: KvKey) -> Result<bool, StoreError> {
+/// Whether a key is a lookup of an id without visitors. A lookup under a retired key has no value either, although its
+/// id may belong to a visitor that came back after an erasure.
+fn is_empty_lookup(conn: &Connection, tenant: &TenantContext, subject: KvKey) -> Result<bool, StoreError> {
     let KvKey::Lookup(kind, hash) = subject else { return Ok(false) };
     Ok(value::seen_with(conn, tenant.no, AlternateId { kind, hash })?.is_empty())
 }
 
-/// What the store says of a key beside its value.
+/// The store's state of a key, apart from its value.
 #[derive(Debug, Default)]
 struct StoredState {
-    /// The version it was handed out under last.
+    /// The version of the last hand-out.
     version: SnapshotVersion,
-    /// A write of it is under way or to come.
+    /// Whether a write of the key is on its way or due.
     waits: bool,
-    /// It is a tombstone's.
+    /// Whether the value is a tombstone.
     gone: bool,
-    /// Of a visitor the person, and the counter of the newest news of it.
+    /// For a visitor: its person, and the counter of the person's newest change.
     person: Option<(i64, u64)>,
 }
 
@@ -301,8 +304,8 @@ impl StoredState {
         Ok(state)
     }
 
-    /// Whether the store has news that the snapshot was not written for: what `trim` takes goes out with the next news, and
-    /// of many visitors of a person only the last active are told of each other.
+    /// Whether the store has changes that the snapshot was not written for: deletions by `trim` are published with the
+    /// next change, and in a large person only the most recently active visitors get each other's changes.
     fn is_behind(&self, conn: &Connection) -> Result<bool, StoreError> {
         const NEWEST: &str = "SELECT ifnull(max(version), 0) FROM
             (SELECT version FROM visitors WHERE person = ?1 ORDER BY last_seen DESC LIMIT ?2)";
@@ -313,14 +316,14 @@ impl StoredState {
     }
 }
 
-/// Keeps what was found: what is to be looked at again, what is proven, what must be written anew.
+/// Stores the results: keys to read again, proofs of erasures, and keys to write again.
 fn settle_reads(
     group: &mut WriteTxn<'_>,
     looked: &[(ReadKey, KeyComparison)],
     dry_run: bool,
     verified: &mut VerifyReport,
 ) -> Result<(), StoreError> {
-    // Above what is being written now.
+    // A version above the one that is being written now.
     group.next_version();
     for (asked, looked) in looked {
         group.tx.prepare_cached(DONE)?.execute([asked.entry])?;
@@ -385,7 +388,7 @@ fn ask_reads(
     Ok(())
 }
 
-/// Asks for the next keys: of visitors, then of ids, then those of whole tenants.
+/// Requests the next keys: of visitors, then of ids, then of whole tenants.
 fn ask_more(group: &mut WriteTxn<'_>, walk: &mut VerifyPosition) -> Result<(), StoreError> {
     let mut subjects = Vec::new();
     if walk.cursor >= 0 {
@@ -405,7 +408,7 @@ fn ask_more(group: &mut WriteTxn<'_>, walk: &mut VerifyPosition) -> Result<(), S
     }
     for (tenant, subject) in subjects {
         let Ok(known) = group.rules.tenants.by_no(tenant) else { continue };
-        // Nobody reads or writes a lookup under a key that was retired, but for an erasure.
+        // A lookup under a retired key is used only by an erasure.
         let is_used = match subject {
             KvKey::Lookup(KindCode::PAIR, _) => false,
             KvKey::Lookup(_, hash) => {
@@ -420,9 +423,9 @@ fn ask_more(group: &mut WriteTxn<'_>, walk: &mut VerifyPosition) -> Result<(), S
     Ok(())
 }
 
-/// The next ids that the KV may have a lookup of, under each hash; erased ones too. None of them ever goes.
+/// The next ids with a possible lookup in the KV, under each hash, including erased ids. Such rows are never deleted.
 fn page_ids(conn: &Connection, walk: &VerifyPosition) -> Result<Vec<Id>, StoreError> {
-    // Merged in the order of their primary keys: a page costs as much at the end as at the beginning.
+    // Merged in the order of their primary keys, so that a page costs as much at the end as at the beginning.
     const READ: &str = "SELECT tenant, kind, hash FROM lookups WHERE (tenant, kind, hash) > (?1, ?2, ?3)
         UNION SELECT tenant, kind, hash FROM alternates WHERE (tenant, kind, hash) > (?1, ?2, ?3)
         UNION SELECT tenant, kind, hash FROM erased_ids WHERE (tenant, kind, hash) > (?1, ?2, ?3)

@@ -248,7 +248,7 @@ fn known_facts(conn: &Connection, facts: Vec<Placed>, bad: &mut Vec<BadLine>) ->
         let mut unknown = None;
         let mut resolved = Vec::with_capacity(line.len());
         for (number, CheckedFact { tenant, fact }) in line {
-            match connections::describe_evidence(conn, *tenant, vec![fact.clone()])? {
+            match connections::date_evidence(conn, *tenant, vec![fact.clone()])? {
                 Ok(facts) => {
                     resolved.extend(facts.into_iter().map(|fact| (*number, CheckedFact { tenant: *tenant, fact })))
                 }

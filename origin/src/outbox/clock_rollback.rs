@@ -1,4 +1,4 @@
-//! What a clock that ran ahead has noted, when it is set back: nobody would come upon it before its time.
+//! Repairs times in the store that lie too far ahead because a clock ran ahead and was set back.
 
 use causeway_shared::base::ids::Millis;
 use causeway_shared::base::limits;
@@ -10,8 +10,8 @@ use crate::outbox::queue::{LATE_MS, LEASE_MS, STEP_MS};
 use crate::outbox::{fair_queue, unconfigured_tenants};
 use crate::store::StoreError;
 
-/// Whether anything is due later than anything ever waits, whoever noted it: a job or a command may run beside. Read by
-/// the indices of what is due.
+/// Whether any time in the store is later than the longest wait allows, whichever process wrote it. Reads only the
+/// indices of due times.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
@@ -29,9 +29,10 @@ pub fn is_ahead(
     Ok(waits || fair_queue::is_due_after(conn, late)?)
 }
 
-/// What is noted for later than anything ever waits was noted by a clock that was set back since: it is due now, and what was
-/// handed out is waited for once more, as nobody knows since when it is under way. Every row is looked at. An old version of
-/// a catalogue goes a day later; what waits for its tenant waits on.
+/// Makes everything due now whose time is later than the longest wait allows, because a clock that was set back since
+/// wrote it. Writes that were handed out wait for their acknowledgement once more, because the time of their hand-out
+/// is unknown. Old versions of a catalogue are due a day later; keys of unconfigured tenants keep waiting. Reads every
+/// row.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].

@@ -1,4 +1,5 @@
-//! Whose turn it is: rank by rank, and within each its tenants in turn, so that nobody waits behind what is new of another.
+//! Order of due keys: by priority, and by turns of the tenants within a priority, so that no tenant waits for another
+//! one's flood.
 
 use crate::store::priority::Priority;
 use std::collections::VecDeque;
@@ -14,12 +15,12 @@ use crate::outbox::unconfigured_tenants;
 use crate::store::write_txn::WriteTxn;
 use crate::store::{StoreError, TenantNo};
 
-/// Waiting keys are counted up to here.
+/// Most waiting keys that are counted.
 const COUNTED: u64 = 10_000;
-/// One in so many keys of a hand-out is of a lower rank, however much is due of those above.
+/// One in this many keys of a hand-out has a lower priority, however many keys of higher priorities are due.
 const LOWER_PART: usize = 10;
 
-/// A row that is due.
+/// A due row of the outbox.
 pub(crate) struct DueRow {
     pub(crate) row: i64,
     pub(crate) tenant: TenantNo,
@@ -27,9 +28,9 @@ pub(crate) struct DueRow {
     pub(crate) due: Millis,
 }
 
-/// Who has rows of a rank that are not settled.
+/// Tenants with unsettled rows of a priority.
 fn due_tenants(conn: &Connection, rank: Priority) -> Result<Vec<TenantNo>, StoreError> {
-    // One step of the index a tenant, however many rows each has.
+    // One index step per tenant, however many rows each has.
     const NEXT: &str =
         "SELECT tenant FROM outbox WHERE due IS NOT NULL AND rank = ?1 AND tenant > ?2 ORDER BY tenant LIMIT 1";
     let mut statement = conn.prepare_cached(NEXT)?;
@@ -41,8 +42,8 @@ fn due_tenants(conn: &Connection, rank: Priority) -> Result<Vec<TenantNo>, Store
     Ok(all)
 }
 
-/// Each tenant's part of each rank that is not settled.
-fn priority_counts(conn: &Connection) -> Result<Vec<(u8, i64)>, StoreError> {
+/// Each pair of a priority and a tenant that has unsettled rows.
+fn priority_tenants(conn: &Connection) -> Result<Vec<(u8, i64)>, StoreError> {
     let mut all = Vec::new();
     for rank in Priority::ALL {
         all.extend(due_tenants(conn, rank)?.into_iter().map(|tenant| (rank as u8, tenant.0)));
@@ -50,8 +51,8 @@ fn priority_counts(conn: &Connection) -> Result<Vec<(u8, i64)>, StoreError> {
     Ok(all)
 }
 
-/// Up to `wanted` keys that are due, of configured tenants alone: what comes due of another waits from now on, and takes
-/// nobody's place.
+/// At most `wanted` due keys of configured tenants. A due key of another tenant waits from now on until the tenant is
+/// configured.
 pub(crate) fn due_rows(group: &mut WriteTxn<'_>, wanted: usize) -> Result<Vec<DueRow>, StoreError> {
     loop {
         let all = rows_by_priority(group, wanted)?;
@@ -66,7 +67,7 @@ pub(crate) fn due_rows(group: &mut WriteTxn<'_>, wanted: usize) -> Result<Vec<Du
     }
 }
 
-/// What is due, the most urgent first; of each lower rank a part all the same.
+/// Due rows, the most urgent first; each lower priority has a guaranteed share.
 fn rows_by_priority(group: &mut WriteTxn<'_>, wanted: usize) -> Result<Vec<DueRow>, StoreError> {
     let mut all = Vec::new();
     let mut ranks =
@@ -79,8 +80,8 @@ fn rows_by_priority(group: &mut WriteTxn<'_>, wanted: usize) -> Result<Vec<DueRo
     Ok(all)
 }
 
-/// Up to `wanted` rows of a rank that are due: of each tenant as many, as long as it has them. Who begins is drawn, as there may be
-/// more tenants than rows are wanted.
+/// At most `wanted` due rows of one priority, shared equally among the tenants that have enough. The first tenant is
+/// drawn at random, because there may be more tenants than wanted rows.
 fn in_turn(group: &mut WriteTxn<'_>, rank: Priority, wanted: usize) -> Result<Vec<DueRow>, StoreError> {
     const NEXT: &str = "SELECT row, kind, subject, due FROM outbox WHERE rank = ?1 AND tenant = ?2 AND due <= ?3
         AND leased_until <= ?3 AND handed <= ?4 ORDER BY due, kind, row LIMIT ?5 OFFSET ?6";
@@ -95,15 +96,16 @@ fn in_turn(group: &mut WriteTxn<'_>, rank: Priority, wanted: usize) -> Result<Ve
     let pause_over = signed(group.now.saturating_sub(KEY_PAUSE_MS));
     let mut statement = group.tx.prepare_cached(next)?;
     let mut read = |tenant: TenantNo, most: usize, after: usize| -> Result<Vec<DueRow>, StoreError> {
-        let place = (rank as u8, tenant.0, signed(group.now), pause_over, signed(most as u64), signed(after as u64));
-        let rows = statement.query_map(place, |row| {
+        let parameters =
+            (rank as u8, tenant.0, signed(group.now), pause_over, signed(most as u64), signed(after as u64));
+        let rows = statement.query_map(parameters, |row| {
             let subject = KvKey::of_columns(row.get(1)?, row, 2)?;
             Ok(DueRow { row: row.get(0)?, tenant, subject, due: unsigned(row.get(3)?) })
         })?;
         Ok(rows.collect::<Result<_, _>>()?)
     };
     let (mut all, mut turns) = (Vec::new(), tenants.into_iter().map(|tenant| (tenant, 0)).collect::<VecDeque<_>>());
-    // What one leaves goes to those who have more, as much to each.
+    // The share that a tenant does not use goes in equal parts to tenants with more rows.
     while all.len() < wanted && !turns.is_empty() {
         for left in (1..=turns.len()).rev() {
             let Some((tenant, had)) = turns.pop_front() else { break };
@@ -116,7 +118,7 @@ fn in_turn(group: &mut WriteTxn<'_>, rank: Priority, wanted: usize) -> Result<Ve
     Ok(all)
 }
 
-/// How many keys are due and not leased, people whose siblings are due among them; counted to a bound.
+/// Number of due and unleased keys, plus people whose siblings are due; each counted up to a bound.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
@@ -130,17 +132,17 @@ pub fn pending_rows(group: &WriteTxn<'_>) -> Result<u64, StoreError> {
     let people = statement.query_row((now, signed(COUNTED)), |row| row.get(0).map(unsigned))?;
     let mut statement = group.tx.prepare_cached(KEYS)?;
     let mut keys = 0;
-    for (rank, tenant) in priority_counts(group.tx)? {
+    for (rank, tenant) in priority_tenants(group.tx)? {
         if keys < COUNTED {
-            let place = (rank, tenant, now, signed(COUNTED));
-            keys += statement.query_row(place, |row| row.get(0).map(unsigned))?;
+            let parameters = (rank, tenant, now, signed(COUNTED));
+            keys += statement.query_row(parameters, |row| row.get(0).map(unsigned))?;
         }
     }
     Ok(keys.min(COUNTED) + people)
 }
 
-/// How many keys wait for a write, counted up to a bound, and since when the oldest of them is due; not those that wait for
-/// their tenant.
+/// Number of keys that wait for a write, counted up to a bound, and the due time of the oldest. Keys of unconfigured
+/// tenants are not counted.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
@@ -149,24 +151,24 @@ pub fn queue_depth(conn: &Connection) -> Result<(u64, Option<Millis>), StoreErro
         WHERE rank = ?1 AND tenant = ?2 AND due < ?3 ORDER BY due LIMIT ?4)";
     let mut statement = conn.prepare_cached(KEYS)?;
     let (mut keys, mut oldest) = (0, None);
-    for (rank, tenant) in priority_counts(conn)? {
-        // One at least, for how old it is.
-        let place = (rank, tenant, unconfigured_tenants::NEVER, signed((COUNTED - keys).max(1)));
+    for (rank, tenant) in priority_tenants(conn)? {
+        // At least one row, for the age of the oldest.
+        let parameters = (rank, tenant, unconfigured_tenants::NEVER, signed((COUNTED - keys).max(1)));
         let read = |row: &rusqlite::Row<'_>| Ok((row.get(0).map(unsigned)?, row.get::<_, Option<i64>>(1)?));
-        let (count, first) = statement.query_row(place, read)?;
+        let (count, first) = statement.query_row(parameters, read)?;
         keys = COUNTED.min(keys + count);
         oldest = oldest.into_iter().chain(first.map(unsigned)).min();
     }
     Ok((keys, oldest))
 }
 
-/// Whether a row is due after a time, of another kind than a catalogue that is no longer current; what waits for its tenant is not.
+/// Whether a row is due after a time, except old versions of a catalogue and keys of unconfigured tenants.
 pub(super) fn is_due_after(conn: &Connection, after: i64) -> Result<bool, StoreError> {
     const READ: &str = "SELECT EXISTS (SELECT 1 FROM outbox
         WHERE rank = ?1 AND tenant = ?2 AND due > ?3 AND due < ?4 AND (kind <> ?5 OR EXISTS (SELECT 1 FROM catalogue_current c
             WHERE c.tenant = outbox.tenant AND printf('%032X', c.version) = hex(subject))))";
     let mut statement = conn.prepare_cached(READ)?;
-    for (rank, tenant) in priority_counts(conn)? {
+    for (rank, tenant) in priority_tenants(conn)? {
         if statement.query_row((rank, tenant, after, unconfigured_tenants::NEVER, CATALOGUE), |row| row.get(0))? {
             return Ok(true);
         }
@@ -174,7 +176,7 @@ pub(super) fn is_due_after(conn: &Connection, after: i64) -> Result<bool, StoreE
     Ok(false)
 }
 
-/// Has a row wait until then.
+/// Sets the due time of a row.
 pub(crate) fn put_off(group: &WriteTxn<'_>, due: &DueRow, until: i64) -> Result<(), StoreError> {
     group.tx.prepare_cached("UPDATE outbox SET due = ?2 WHERE row = ?1")?.execute((due.row, until))?;
     Ok(())
@@ -192,7 +194,7 @@ mod tests {
     use crate::privacy::erase::ErasureTarget;
     use crate::testing::{NOW, Origin, page, visitor, withdrawal};
 
-    /// A page of each of so many visitors.
+    /// A page view of each of `visitors` visitors.
     fn flood(origin: &mut Origin, tenant: &str, first: u32, visitors: u32) {
         let pages: Vec<_> = (first..first + visitors).map(|v| page(visitor(v), 1, NOW)).collect();
         origin.send(tenant, &pages);
@@ -219,12 +221,12 @@ mod tests {
             (of("demo", &keys), of("other", &keys))
         };
         assert_eq!([(); 3].map(|()| handed_100(&mut origin)), [(50, 50), (70, 30), (100, 0)]);
-        // Whoever begins: what one leaves goes to the other.
+        // Whichever tenant begins, the unused share of one goes to the other.
         for n in 1..7 {
             flood(&mut origin, "other", 5_000 + 100 * n, 10);
             assert_eq!(handed_100(&mut origin), (90, 10));
         }
-        // Of fewer keys than there are tenants, too.
+        // This also holds for fewer keys than tenants.
         flood(&mut origin, "other", 6_000, 8);
         let until = (1..).find(|_| of("other", &handed(&mut origin, 1)) == 1).unwrap();
         assert!(until < 100, "{until} keys of the other tenant came first");
@@ -264,7 +266,7 @@ mod tests {
         assert!(keys.iter().any(|key| key.starts_with("a:demo:")));
         assert_eq!(keys.len(), 100);
 
-        // Of very many who leave, as news go on in a part of what is handed out.
+        // Among very many leaving visitors, news keep their share of each hand-out.
         origin.now += KEY_PAUSE_MS;
         let leave: Vec<_> = (1_500..1_800).map(|v| withdrawal(visitor(v), origin.now)).collect();
         origin.send("demo", &leave);

@@ -1,47 +1,47 @@
-//! KV keys by what they are about, and the columns that name them in the outbox.
+//! KV keys by subject, and the columns that name them in the outbox.
 
 use crate::store::visitor_at;
 use causeway_shared::base::ids::{AltHash, KindCode, VisitorId};
 
-/// Column value of `outbox.kind` for a snapshot; lookups have their kind, which is never 0.
+/// Value of `outbox.kind` for a snapshot; a lookup has its own kind, which is never 0.
 pub(crate) const SNAPSHOT: u16 = 0;
 
-/// Column value of `outbox.kind` for a page of names: above all kinds of alternate ids.
+/// Value of `outbox.kind` for a page of attribute names; above all kinds of alternate ids.
 pub(crate) const NAMES: u16 = 256;
 
-/// The same for a version of the catalogue, and for the pointer to the current one.
+/// Values of `outbox.kind` for a version of the catalogue, and for the pointer to the current version.
 pub(crate) const CATALOGUE: u16 = 257;
 
 pub(crate) const POINTER: u16 = 258;
 
-/// The same for the newest model.
+/// Value of `outbox.kind` for the newest model.
 pub(crate) const MODEL: u16 = 259;
 
-/// The same for the steering.
+/// Value of `outbox.kind` for the traffic allocation.
 pub(crate) const STEERING: u16 = 260;
 
-/// The columns of a page of names.
+/// Columns `kind` and `subject` of a page of attribute names.
 #[must_use]
 pub fn names_subject(page: u16) -> (u16, [u8; 16]) {
     (NAMES, u128::from(page).to_be_bytes())
 }
 
-/// A KV key by what it is about.
+/// A KV key by its subject.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum KvKey {
     /// A visitor's snapshot or tombstone.
     Snapshot(VisitorId),
     /// A lookup, under one of the id's hashes.
     Lookup(KindCode, AltHash),
-    /// A page of the tenant's names of attributes.
+    /// A page of the tenant's attribute names.
     Names(u16),
     /// A version of the tenant's catalogue.
     Catalogue(u32),
-    /// The pointer to the current one.
+    /// The pointer to the current version of the catalogue.
     Pointer,
     /// The tenant's newest model.
     Model,
-    /// How its traffic is steered.
+    /// The traffic allocation of the tenant's experiments.
     Steering,
 }
 
@@ -78,7 +78,7 @@ impl KvKey {
 }
 
 impl KvKey {
-    /// A key of a tenant as a whole: the number is that of a page of names, or of a catalogue.
+    /// A key of a whole tenant; `number` is that of a page of names or of a catalogue version.
     pub(crate) fn of_tenant(kind: u16, number: u32) -> Option<Self> {
         match kind {
             NAMES => u16::try_from(number).ok().map(Self::Names),

@@ -1,4 +1,4 @@
-//! The outbox: one row for each KV key that must be written, however often its value changed since the last write.
+//! The outbox: one row per KV key that must be written, however often its value changed since the last write.
 //!
 //! A row is leased to one publish consumer, and stays until the write is acknowledged (invariant 5).
 
@@ -11,28 +11,30 @@ use causeway_shared::base::ids::{Millis, VisitorId};
 use causeway_shared::base::limits;
 use causeway_shared::base::planted::{self, PlantedBug};
 
-/// How long a consumer may take to acknowledge what it was handed, in milliseconds.
+/// Time in which a consumer must acknowledge its leased keys, in milliseconds.
 pub const LEASE_MS: Millis = 60_000;
 
-/// How long after it was handed out a write that nobody acknowledged may still land, in milliseconds: the platform ends
-/// a consumer after 15 minutes.
+/// Time after its hand-out in which an unacknowledged write may still arrive, in milliseconds: the platform ends a
+/// consumer after 15 minutes.
 pub const LATE_MS: Millis = 15 * 60_000;
 
 /// Shortest time between two writes of a key, in milliseconds (the platform allows one a second).
 pub const KEY_PAUSE_MS: Millis = 1_000;
 
-/// A clock that is set back by less is waited for, in milliseconds: it may be right again before what it noted is over.
+/// A clock that was set back by less is waited for, in milliseconds, because it may be right again before its times are
+/// over.
 pub const STEP_MS: Millis = LATE_MS;
 
-/// People whose siblings are put in the outbox in one call at most.
+/// Most people whose siblings one call puts in the outbox.
 pub(crate) const TIMERS: u32 = 64;
 
-/// Has a key written by `due` at the latest, in its turn.
+/// Puts a key in the outbox, to be written by `due` at the latest.
 pub(crate) fn put_key(group: &WriteTxn<'_>, tenant: TenantNo, subject: KvKey, due: Millis) -> Result<(), StoreError> {
     put_as(group, tenant, subject, due, group.rank)
 }
 
-/// The same, at once, of what may name who left: it waits behind no news, but where it is one of very many.
+/// Puts a key that may name a leaving visitor in the outbox, due now. It has priority over news, except in a bulk
+/// operation.
 pub(crate) fn put_leaving(group: &WriteTxn<'_>, tenant: TenantNo, subject: KvKey) -> Result<(), StoreError> {
     let rank = if group.rank == Priority::Bulk { Priority::Bulk } else { Priority::Leaving };
     put_as(group, tenant, subject, group.now, rank)
@@ -51,10 +53,10 @@ pub(crate) fn put_as(
         ON CONFLICT (tenant, kind, subject) DO UPDATE SET changed = excluded.changed,
             rank = iif(due IS NULL, excluded.rank, min(rank, excluded.rank)),
             due = min(ifnull(due, excluded.due), excluded.due)";
-    // One that is due and handed to nobody is written as all is by then: nothing is touched.
+    // A due row that is not leased will be written with the state at that time, so nothing changes.
     const WAITS: &str = "SELECT 1 FROM outbox
         WHERE tenant = ?1 AND kind = ?2 AND subject = ?3 AND due <= ?4 AND rank <= ?5 AND lease IS NULL";
-    // A row that is due already stays where it is: no index is touched.
+    // A row that is already due keeps its due time, so that no index changes.
     const AGAIN: &str = "UPDATE outbox SET changed = ?4
         WHERE tenant = ?1 AND kind = ?2 AND subject = ?3 AND due <= ?5 AND rank <= ?6";
     let (kind, subject) = subject.columns();
@@ -70,7 +72,7 @@ pub(crate) fn put_as(
     Ok(())
 }
 
-/// Has all snapshots of a tenant that left something out written again, behind news.
+/// Puts all truncated snapshots of a tenant in the outbox, with a lower priority than news.
 pub(crate) fn put_truncated(group: &WriteTxn<'_>, tenant: TenantNo) -> Result<(), StoreError> {
     const READ: &str = "SELECT visitor FROM visitors INDEXED BY visitors_truncated WHERE tenant = ?1 AND truncated";
     let mut statement = group.tx.prepare_cached(READ)?;
@@ -80,14 +82,14 @@ pub(crate) fn put_truncated(group: &WriteTxn<'_>, tenant: TenantNo) -> Result<()
     Ok(())
 }
 
-/// Whether a key is to be written, now or later.
+/// Whether a key waits for a write, now or later.
 pub(crate) fn is_waiting(group: &WriteTxn<'_>, tenant: TenantNo, subject: KvKey) -> Result<bool, StoreError> {
     const READ: &str = "SELECT 1 FROM outbox WHERE tenant = ?1 AND kind = ?2 AND subject = ?3 AND due IS NOT NULL";
     let (kind, subject) = subject.columns();
     Ok(group.tx.prepare_cached(READ)?.exists((tenant.0, kind, subject))?)
 }
 
-/// Has a person's siblings published when the pause is over, unless that is planned already.
+/// Schedules the publication of a person's siblings after the pause, unless it is already scheduled.
 pub(crate) fn schedule_siblings(group: &WriteTxn<'_>, person: PersonNo) -> Result<(), StoreError> {
     const LATER: &str = "UPDATE people SET changed = ?2, siblings_due = ifnull(siblings_due, ?3)
         WHERE person = ?1 AND devices > 1";
@@ -97,7 +99,7 @@ pub(crate) fn schedule_siblings(group: &WriteTxn<'_>, person: PersonNo) -> Resul
     Ok(())
 }
 
-/// Settled rows are kept for the key's pause only.
+/// Deletes settled rows once the key's pause is over.
 pub(crate) fn forget_settled(group: &WriteTxn<'_>) -> Result<(), StoreError> {
     const FORGET: &str = "DELETE FROM outbox WHERE due IS NULL AND handed <= ?1";
     let pause_over = signed(group.now.saturating_sub(KEY_PAUSE_MS));
@@ -105,7 +107,7 @@ pub(crate) fn forget_settled(group: &WriteTxn<'_>) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// People whose siblings wait for news of one another.
+/// Number of people whose siblings wait for a publication.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
@@ -114,15 +116,15 @@ pub fn count_waiting(conn: &rusqlite::Connection) -> Result<u64, StoreError> {
     Ok(conn.query_row(COUNT, [], |row| row.get(0).map(unsigned))?)
 }
 
-/// Puts in the outbox the siblings of people whose pause is over by a time: of each the visitors last active, where
-/// their snapshot is older than the person's last change. Gives how many people and snapshots these were.
+/// Puts siblings of people whose pause is over by `until` in the outbox: each person's most recently active visitors,
+/// if their snapshot is older than the person's last change. Returns the number of people and of snapshots.
 ///
 /// # Errors
-/// [`StoreError`]; then nothing of the group may be kept.
+/// [`StoreError`]; the caller must then roll back the transaction.
 pub fn fire_timers(group: &WriteTxn<'_>, until: Millis, most: u32) -> Result<(u64, u64), StoreError> {
     const READ: &str = "SELECT person, tenant FROM people WHERE siblings_due <= ?1
         ORDER BY siblings_due LIMIT ?2";
-    // Bound, the limit has SQLite plan the statement anew each time.
+    // A bound parameter would make SQLite plan the statement again each time.
     let siblings = format!(
         "SELECT v.visitor FROM
             (SELECT visitor, published FROM visitors WHERE person = ?1 ORDER BY last_seen DESC LIMIT {}) v

@@ -1,4 +1,4 @@
-//! The campaigns' part of a transaction: what new facts cost, which offer codes they give out, and which conversions they are.
+//! The campaigns' part of a transaction: the costs, offer codes and conversions of new facts.
 
 use causeway_shared::facts::fact::{Fact, FactKind};
 
@@ -9,19 +9,20 @@ use crate::profiles::fold::{Folded, FoldedVisitor};
 use crate::store::StoreError;
 use crate::store::write_txn::WriteTxn;
 
-/// What new facts came to for campaigns.
+/// The results of new facts for campaigns.
 #[derive(Debug, Default)]
 pub(crate) struct CampaignChanges {
-    /// What campaigns with budgets pay.
+    /// Bills of campaigns with budgets.
     pub(crate) bills: GroupBills,
     /// Rows of visitors that were exposed to an arm, or converted.
     pub(crate) tested: Vec<i64>,
 }
 
-/// Records what folded facts come to. Facts of no visitor that are new are added to the count of their record.
+/// Records the costs, offer codes and conversions of folded facts. New facts without a visitor are added to the count
+/// of their record.
 ///
 /// # Errors
-/// [`StoreError`]; then nothing of the transaction may be kept.
+/// [`StoreError`]; the caller must then roll back the transaction.
 pub(crate) fn record_campaigns(
     group: &WriteTxn<'_>,
     campaigns: &CampaignRules,

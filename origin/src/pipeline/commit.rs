@@ -23,7 +23,7 @@ use crate::privacy::audit;
 use crate::profiles::{fold, quarantine};
 use crate::store::StoreError;
 
-/// What a call of the outbox is handed.
+/// The answer to a call of the outbox.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct OutboxBatch {
     /// Keys to write.
@@ -32,29 +32,29 @@ pub struct OutboxBatch {
     pub verify: Vec<VerifyRequest>,
 }
 
-/// What a transaction came to.
+/// The result of a transaction.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CommitSummary {
     /// Facts of each record that were never counted before.
     pub new: Vec<u64>,
-    /// Facts refused because their visitor is erased.
+    /// Number of facts refused because their visitor is erased.
     pub erased: u64,
-    /// Facts that wait, as their visitor's row cannot be read.
+    /// Number of facts that wait because their visitor's row or their tenant's catalogue cannot be read.
     pub set_aside: u64,
-    /// Attributes refused, by the code of the reason.
+    /// Reason codes of refused attributes.
     pub refused: Vec<&'static str>,
-    /// What each call of the outbox is handed.
+    /// The answer to each call of the outbox.
     pub handed: Vec<OutboxBatch>,
-    /// Outbox entries that are due and not leased, up to a bound, and keys to read back.
+    /// Number of due and unleased outbox entries, up to a bound, plus keys to read back.
     pub pending: u64,
-    /// The catalogue that was put in force last.
+    /// The catalogue version that came into force last.
     pub catalogue: Option<String>,
 }
 
-/// Folds the records into the store and serves the calls, durably. A record that is there already changes nothing.
+/// Folds the records into the store and serves the calls, durably. A repeated record changes nothing.
 ///
 /// # Errors
-/// [`StoreError`]; then nothing at all was kept.
+/// [`StoreError`]; then nothing was stored.
 pub fn commit_group(
     conn: &mut Connection,
     rules: &TxnRules,
@@ -66,10 +66,10 @@ pub fn commit_group(
     commit_with(conn, rules, metrics, given, |_| Ok(records), calls, |_| Ok(()))
 }
 
-/// The same of records that are made within the transaction, with something more in it.
+/// A transaction as in [`commit_group`], with records that are made inside it, and a further step `more` at its end.
 ///
 /// # Errors
-/// [`StoreError`]; then nothing at all was kept.
+/// [`StoreError`]; then nothing was stored.
 pub fn commit_with<T: AsRef<[R]>, R: AsRef<LogRecord>>(
     conn: &mut Connection,
     rules: &TxnRules,
@@ -80,15 +80,14 @@ pub fn commit_with<T: AsRef<[R]>, R: AsRef<LogRecord>>(
     more: impl FnOnce(&Connection) -> Result<(), StoreError>,
 ) -> Result<CommitSummary, StoreError> {
     let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let done =
-        records(&tx).and_then(|records| note_committed(tx, rules, metrics, given, records.as_ref(), calls, more));
+    let done = records(&tx).and_then(|records| commit_steps(tx, rules, metrics, given, records.as_ref(), calls, more));
     if let Err(StoreError::Visitor { row, source }) = &done {
         quarantine::quarantine_visitor(conn, *row, source, given.now)?;
     }
     done
 }
 
-fn note_committed(
+fn commit_steps(
     tx: Transaction<'_>,
     rules: &TxnRules,
     metrics: &Metrics,
@@ -134,13 +133,15 @@ fn note_committed(
     let uncounted = group.event_names.uncounted;
     let keep = || rules.journal.keep(&linked.erased, &asked);
     if !records.is_empty() && records.iter().all(|record| record.as_ref().is_by_retention()) {
-        // Nobody asked for it: of who was not forgotten after all the journal says nothing. What it lacks the next start adds.
+        // No request is behind these erasures, so the journal must not name a visitor that was not erased after all.
+        // The next start adds missing entries.
         tx.commit()?;
         if let Err(e) = keep() {
-            tracing::warn!(error = %crate::base::error_chain(&e), "the journal of erasures lacks some until the next start");
+            tracing::warn!(error = %crate::base::error_chain(&e), "the journal of erasures lacks entries until the next start");
         }
     } else {
-        // First, so that no erasure is in the store alone; one that is in the journal alone is applied at the next start.
+        // The journal comes first, so that no erasure is in the store alone; one that is in the journal alone is
+        // applied at the next start.
         keep()?;
         if planted::is_active(PlantedBug::PublishBeforeCommit) && !calls.is_empty() {
             drop(tx.commit());
@@ -155,7 +156,7 @@ fn note_committed(
     Ok(done)
 }
 
-/// Links what was folded, takes out who is erased, and writes the lookups that follow.
+/// Links the folded facts, removes erased visitors, and writes the lookups that follow.
 fn link_facts(group: &mut WriteTxn<'_>, folded: &Folded<'_>) -> Result<LinkChanges, StoreError> {
     let (mut linked, mut touched) = (LinkChanges::default(), TouchedEvidence::default());
     let sightings = link::link_visitors(group, &folded.linking, &mut linked, &mut touched)?;
@@ -211,9 +212,9 @@ mod tests {
         let given = origin.given();
         let failed = commit_group(&mut origin.conn, &origin.rules, &origin.metrics, given, &records, &[]).unwrap_err();
         assert!(crate::base::error_chain(&failed).contains("full"), "{failed:?}");
-        let kept =
+        let stored =
             "SELECT (SELECT count(*) FROM fact_ids) + (SELECT count(*) FROM visitors) + (SELECT count(*) FROM outbox)";
-        assert_eq!(origin.conn.query_row(kept, [], |row| row.get::<_, i64>(0)).unwrap(), 0);
+        assert_eq!(origin.conn.query_row(stored, [], |row| row.get::<_, i64>(0)).unwrap(), 0);
 
         limit(&origin.conn, i64::from(u32::MAX / 2));
         assert_eq!(StoreCounters::load(&origin.conn).unwrap().folded(), 0);

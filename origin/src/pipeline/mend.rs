@@ -1,4 +1,4 @@
-//! Brings people and lookups to what the evidence says, with everything that follows in other rooms.
+//! Brings people and lookups in line with the evidence, with all consequences in other rooms.
 
 use std::collections::BTreeSet;
 
@@ -15,10 +15,10 @@ use crate::kv::publish;
 use crate::store::write_txn::WriteTxn;
 use crate::store::{StoreError, TenantNo};
 
-/// Brings what is wrong to what the evidence says; gives how many people are others now.
+/// Recomputes the suspect people and lookups from the evidence, and returns the number of changed people.
 ///
 /// # Errors
-/// [`StoreError`]; then nothing of the group may be kept.
+/// [`StoreError`]; the caller must then roll back the transaction.
 pub fn mend_people(group: &mut WriteTxn<'_>, wrong: &SuspectPeople) -> Result<u64, StoreError> {
     let SuspectPeople { visitors, empty, speakers } = wrong;
     let mut linked = LinkChanges::default();
@@ -41,17 +41,17 @@ pub fn mend_people(group: &mut WriteTxn<'_>, wrong: &SuspectPeople) -> Result<u6
     experiment::person_results::refresh_people(group, &campaigns.counted, &[], &linked)?;
     publish::note_changes(group, &[], &linked)?;
     audience::note(group, &[], &linked)?;
-    // Who is alone has no siblings to wait with.
+    // A visitor that is alone has no siblings whose publication includes it.
     for (tenant, visitor) in visitors {
         crate::outbox::queue::put_key(group, *tenant, crate::outbox::kv_key::KvKey::Snapshot(*visitor), group.now)?;
     }
     Ok(linked.people.len() as u64)
 }
 
-/// Writes the lookups of ids (canonical) again from their evidence, where it says something else.
+/// Writes lookups of canonical ids again, if their evidence gives another value.
 ///
 /// # Errors
-/// [`StoreError`]; then nothing of the group may be kept.
+/// [`StoreError`]; the caller must then roll back the transaction.
 pub fn write_lookups(group: &mut WriteTxn<'_>, ids: BTreeSet<(TenantNo, AlternateId)>) -> Result<(), StoreError> {
     let mut linked = LinkChanges::default();
     lookups::recompute_lookups(group, &TouchedEvidence { ids, ..TouchedEvidence::default() }, &mut linked)?;

@@ -1,5 +1,5 @@
-//! Replays the journal of erasures into a store that does not know all of them, because it came from a backup or because the
-//! process ended between the two.
+//! Replays the journal of erasures into a store that lacks some of them, because it was restored from a backup or the
+//! process ended between the two writes.
 
 use crate::base::attribution::Attribution;
 use crate::base::integers::{signed, unsigned};
@@ -17,9 +17,9 @@ use causeway_shared::facts::fact::{Fact, FactKind};
 use rusqlite::{Connection, TransactionBehavior};
 use std::sync::Arc;
 
-/// Applies the journal's erasures that the store does not know – it came back from a backup, or the process ended between
-/// the two – and gives how many there were. Keys that erasures wait for are put in the outbox where it lacks them. `in_log` is
-/// the newest record that the log may hold of whom they take. To be called before anything is read or published.
+/// Applies the journal's erasures that the store lacks, and returns their number. Puts keys that erasures wait for in
+/// the outbox, if it lacks them. `in_log` is the newest log record that may hold data of the erased visitors. Called
+/// before anything is read or published.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -30,22 +30,22 @@ pub fn replay_journal(
     in_log: u64,
 ) -> Result<usize, StoreError> {
     adopt_erasures(conn, rules)?;
-    let (mut unknown, mut of_nobody) = (Vec::new(), 0_u64);
+    let (mut unknown, mut unconfigured) = (Vec::new(), 0_u64);
     rules.journal.each(|name, fact| {
         match rules.tenants.by_name(&name) {
             Some(tenant) if is_applied(conn, tenant.no, &fact)? => {}
             Some(tenant) => unknown.push(CheckedFact { tenant: tenant.no, fact }),
-            None => of_nobody += 1,
+            None => unconfigured += 1,
         }
         Ok(())
     })?;
-    if of_nobody > 0 {
-        tracing::warn!(of_nobody, "erasures of tenants that are no longer configured stay in the journal");
+    if unconfigured > 0 {
+        tracing::warn!(unconfigured, "erasures of tenants that are no longer configured stay in the journal");
     }
     let count = unknown.len();
     if count > 0 {
-        tracing::info!(count, "erasures that the store does not know are applied from the journal");
-        // First, so that each keeps the row that it had.
+        tracing::info!(count, "applying erasures from the journal that the store lacks");
+        // The audit rows first, so that each keeps its author and reason.
         let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
         for asked in rules.journal.asked()? {
             if let Some(tenant) = rules.tenants.by_name(&asked.tenant) {
@@ -60,8 +60,8 @@ pub fn replay_journal(
     Ok(count)
 }
 
-/// Has the KV keys written that an erasure waits for and the outbox lacks: under a release before this one it let go of them
-/// while their tenant was not configured. Somebody may still write what was handed out before that.
+/// Puts KV keys that an erasure waits for in the outbox, if it lacks them: an earlier release deleted them while their
+/// tenant was not configured. A value that was handed out before may still be written late.
 pub(crate) fn put_open(conn: &mut Connection, rules: &TxnRules, now: Millis) -> Result<(), StoreError> {
     const PUT: &str = "INSERT OR IGNORE INTO outbox
             (tenant, kind, subject, changed, due, lease_change, leased_until, handed, late, rank)
@@ -89,10 +89,10 @@ pub(crate) fn is_applied(conn: &Connection, tenant: TenantNo, fact: &Fact) -> Re
     Ok(visitor && id)
 }
 
-/// So many entries are written into the journal in one transaction.
+/// Most entries written into the journal in one transaction.
 pub(crate) const ADOPTED: usize = 10_000;
 
-/// Writes into the journal what the store knows and the journal does not: it was lost, or is of another machine.
+/// Writes erasures that only the store has into the journal, which was lost or comes from another machine.
 pub(crate) fn adopt_erasures(conn: &Connection, rules: &TxnRules) -> Result<(), StoreError> {
     const VISITORS: &str = "SELECT t.name, e.receipt, e.at, e.visitor FROM erased e JOIN tenants t USING (tenant)";
     const IDS: &str = "SELECT t.name, e.receipt, e.at, e.kind, e.hash FROM erased_ids e JOIN tenants t USING (tenant)";

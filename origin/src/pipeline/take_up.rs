@@ -1,4 +1,4 @@
-//! Folds facts that were set aside, once what they waited for can be read.
+//! Folds quarantined facts once the data that they wait for can be read.
 
 use rusqlite::Connection;
 
@@ -10,10 +10,10 @@ use crate::profiles::quarantine;
 use crate::store::StoreError;
 use crate::store::write_txn::{TxnInputs, TxnRules};
 
-/// Folds what was set aside of visitors whose rows can be read by now, each visitor's facts in a transaction of their own.
+/// Folds the quarantined facts of all rows that can be read again, each row in a transaction of its own.
 ///
 /// # Errors
-/// [`StoreError`], but not of a row that still cannot be read.
+/// [`StoreError`], except for a row that still cannot be read.
 pub fn take_up(
     conn: &mut Connection,
     rules: &TxnRules,
@@ -45,7 +45,7 @@ pub fn take_up(
         );
         match done {
             Ok(done) if done.new.is_empty() => {}
-            Ok(done) => tracing::info!(row, facts = done.new.iter().sum::<u64>(), "what was set aside is folded"),
+            Ok(done) => tracing::info!(row, facts = done.new.iter().sum::<u64>(), "quarantined facts are folded"),
             Err(e) if e.is_of_a_value() => {
                 tracing::error!(row, error = %crate::base::error_chain(&e), "a visitor's row cannot be read: its facts stay set aside");
             }

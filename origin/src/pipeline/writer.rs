@@ -1,6 +1,6 @@
-//! The two threads that write. One appends syncs to the log, and acknowledges them; the other folds the log into the
-//! store, and serves the outbox. Calls wait in bounded channels; each transaction takes all that wait, so that one fsync
-//! stands for many of them (group commit). What a thread does with them is in [`steps`].
+//! The two writing threads. One appends syncs to the log and acknowledges them; the other folds the log into the store
+//! and serves the outbox. Calls wait in bounded channels, and each transaction takes all waiting calls, so that one
+//! fsync serves many of them (group commit). The work of each thread is in [`steps`].
 
 pub mod checkpointer;
 pub mod steps;
@@ -28,27 +28,27 @@ use crate::store::{StoreCounters, StoreError};
 use checkpointer::Checkpointer;
 use steps::{FoldSteps, IntakeSteps, TakeError};
 
-/// Calls that may wait; more are told to come back.
+/// Most calls that wait in a channel; more are refused with a retry.
 const WAITING: usize = 64;
-/// Facts of one append; the sync that goes over it is still taken.
+/// Number of facts after which an append takes no further sync.
 const APPEND_FACTS: usize = 20_000;
-/// How often a thread looks around when nothing comes, and right after a failure.
+/// Time after which a thread without calls looks around, and pause after a failure.
 const IDLE: Duration = Duration::from_secs(1);
 
-/// Why a call was not taken.
+/// The reason why a call was refused or not completed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum WriteError {
-    /// Too many calls, or too many facts, wait already.
-    #[error("too much waits to be folded: come back in a second")]
+    /// Too many calls or facts wait already.
+    #[error("too many facts wait to be folded: try again in a second")]
     Busy,
-    /// The transaction failed; nothing of it was kept.
-    #[error("the store did not take the facts: send them again")]
+    /// The transaction failed; nothing of it was stored.
+    #[error("the facts were not stored: send them again")]
     Failed,
     /// The origin is stopping.
     #[error("the origin is stopping")]
     Stopping,
-    /// The facts are in the log, and their fold failed: the next one takes them.
-    #[error("it was taken, and the store does not hold it yet: do not send it again, look in a moment")]
+    /// The facts are in the log and their fold failed; the next fold takes them.
+    #[error("the change was accepted, and the store does not hold it yet: do not send it again, look in a moment")]
     Unfolded,
 }
 
@@ -62,18 +62,18 @@ struct AppendCall {
 enum FolderWake {
     /// The backlog has grown.
     Facts,
-    /// The outbox is asked for something.
+    /// A call of the outbox.
     Outbox(OutboxCall),
 }
 
 struct OutboxCall {
     outbox: OutboxRequest,
-    /// It is answered once the records up to here are folded.
+    /// The call is answered once the records up to this number are folded.
     after: u64,
     reply: Reply<OutboxBatch>,
 }
 
-/// The way to the threads. They end when the last handle is dropped and all that waited is done.
+/// Handle to the writing threads. They end when the last handle is dropped and all waiting calls are done.
 #[derive(Debug, Clone)]
 pub struct Writer {
     appends: SyncSender<AppendCall>,
@@ -85,17 +85,17 @@ pub struct Writer {
 #[derive(Debug)]
 struct WriterState {
     metrics: Arc<Metrics>,
-    /// The other thread was told that there are facts, and has not looked yet: once is enough.
-    told: AtomicBool,
+    /// Whether the folding thread was notified of new facts and has not looked yet.
+    is_notified: AtomicBool,
     log_healthy: AtomicBool,
     store_healthy: AtomicBool,
-    /// Outbox entries that were due when it was looked at last.
+    /// Number of due outbox entries at the last look.
     pending: AtomicU64,
-    /// The newest record of the log whose erasure waits until it is overwritten.
+    /// Newest log record that an erasure waits to have overwritten.
     erasing: AtomicU64,
-    /// Records of the log up to here are gone from it, and overwritten.
+    /// Records up to this number are deleted from the log and overwritten.
     wiped: AtomicU64,
-    /// The catalogue that was put in force last, when it was looked at last.
+    /// The catalogue version in force at the last look.
     catalogue: Mutex<Option<String>>,
 }
 
@@ -103,11 +103,11 @@ impl WriterState {
     fn new(metrics: Arc<Metrics>, folded: u64, in_force: Option<String>) -> Self {
         Self {
             metrics,
-            told: AtomicBool::new(false),
+            is_notified: AtomicBool::new(false),
             log_healthy: AtomicBool::new(true),
             store_healthy: AtomicBool::new(true),
             pending: AtomicU64::new(0),
-            // What was erased while nobody served did not touch the log: once at every start.
+            // An erasure while no process served did not touch the log, so each start overwrites it once.
             erasing: AtomicU64::new(folded),
             wiped: AtomicU64::new(0),
             catalogue: Mutex::new(in_force),
@@ -120,11 +120,11 @@ impl WriterState {
 }
 
 impl Writer {
-    /// Starts the threads on an open store and its log in `data`. What the log holds beyond the store is folded first;
-    /// readers see it at once. No more than `most_waiting` facts may wait to be folded.
+    /// Starts the threads on an open store and its log in `data`. Unfolded records of the log are folded first; readers
+    /// see them at once. At most `most_waiting` facts may wait to be folded.
     ///
     /// # Errors
-    /// [`StoreError`], or when the operating system gives no thread.
+    /// [`StoreError`], also if the operating system starts no thread.
     pub fn start(
         mut conn: Connection,
         data: &Path,
@@ -154,7 +154,7 @@ impl Writer {
         Ok((Self { appends, wakes, backlog: backlog.clone(), shared }, backlog, [appending, folding]))
     }
 
-    /// Whether the last transactions were kept.
+    /// Whether the last transactions of both threads succeeded.
     #[must_use]
     pub fn is_healthy(&self) -> bool {
         self.shared.log_healthy.load(Ordering::Relaxed) && self.shared.store_healthy.load(Ordering::Relaxed)
@@ -167,7 +167,7 @@ impl Writer {
     pub async fn sync(&self, mut incoming: IncomingSync) -> Result<SyncResponse, WriteError> {
         let metrics = &self.shared.metrics;
         let (outbox, admin) = (std::mem::take(&mut incoming.outbox), incoming.admin);
-        let told = SyncCounters::of(metrics, &incoming);
+        let counters = SyncCounters::of(metrics, &incoming);
         let mut answer = incoming.answer();
         let is_durable = !incoming.facts.is_empty();
         if is_durable {
@@ -177,24 +177,25 @@ impl Writer {
         }
         if !outbox.is_empty() {
             let (reply, handed) = oneshot::channel();
-            // The admin side reads what it said right after; an edge's drain waits for no backlog.
+            // The admin API reads its own writes, so it waits for the fold; an edge's drain does not wait for the
+            // backlog.
             let after = if admin { self.backlog.newest() } else { 0 };
             let handed = async {
                 send_call(&self.wakes, FolderWake::Outbox(OutboxCall { outbox, after, reply }))?;
                 handed.await.unwrap_or(Err(WriteError::Stopping))
             }
             .await;
-            // An edge sends facts again that are there already; people do not do the same twice.
+            // An edge may repeat its facts harmlessly; an administrator must not repeat a change.
             let handed = handed.map_err(|e| if admin && is_durable { WriteError::Unfolded } else { e });
             OutboxBatch { publish: answer.publish, verify: answer.verify } = handed?;
             metrics.handed_out.add(answer.publish.len() as u64);
         }
-        told.count(metrics);
+        counters.count(metrics);
         if !admin {
             metrics.syncs.add(1);
             metrics.last_sync_ms.set(clock::steady_now());
         }
-        // What is not folded yet will have something published.
+        // Unfolded facts will cause writes.
         let unfolded = u64::from(!self.backlog.is_empty());
         answer.catalogue.clone_from(&self.shared.catalogue());
         answer.pending = self.shared.pending.load(Ordering::Relaxed) + unfolded;
@@ -209,7 +210,8 @@ fn send_call<T>(to: &SyncSender<T>, call: T) -> Result<(), WriteError> {
     })
 }
 
-/// What a call tells beside its facts. It counts once the call is taken: until then the edge tells it again.
+/// Counters that a call reports in addition to its facts. They count once the call is accepted; until then the edge
+/// reports them again.
 struct SyncCounters {
     refused: Vec<String>,
     lost: u64,
@@ -219,7 +221,7 @@ struct SyncCounters {
 
 impl SyncCounters {
     fn of(metrics: &Metrics, call: &IncomingSync) -> Self {
-        // What the admin side says comes through no queue.
+        // Facts of the admin API do not pass a queue.
         if let Some(oldest) = call.facts.iter().map(|c| c.fact.received).min().filter(|_| !call.admin) {
             metrics.queue_age_ms.set(call.taken.saturating_sub(oldest));
             metrics.queue_aged_ms.set(call.taken);
@@ -246,10 +248,10 @@ impl SyncCounters {
 fn note_failure(healthy: &AtomicBool, metrics: &Metrics, error: &StoreError) {
     healthy.store(false, Ordering::Relaxed);
     metrics.commit_failures.add(1);
-    tracing::error!(error = %crate::base::error_chain(error), "a transaction failed and nothing of it was kept");
+    tracing::error!(error = %crate::base::error_chain(error), "a transaction failed and nothing of it was stored");
 }
 
-/// The first call and all others that wait, up to a transaction's size.
+/// The first call and all other waiting calls, up to a transaction's size.
 fn gather_calls<T>(first: T, waiting: &Receiver<T>, more: impl Fn(&[T]) -> bool) -> Vec<T> {
     let mut calls = vec![first];
     while more(&calls)
@@ -265,7 +267,7 @@ struct AppendThread {
     taking: IntakeSteps,
     shared: Arc<WriterState>,
     wakes: SyncSender<FolderWake>,
-    /// When it was overwritten last, or was to be.
+    /// Time of the last attempt to overwrite the log's deleted records.
     wiped: Option<Instant>,
 }
 
@@ -304,16 +306,17 @@ impl AppendThread {
                 Err(WriteError::Failed)
             }
         };
-        // A caller that left sends the same facts again: nothing counts twice.
+        // A caller that left repeats the same facts, which count once.
         replies.into_iter().for_each(|reply| drop(reply.send(answer.clone())));
-        if answer.is_ok() && !self.shared.told.swap(true, Ordering::AcqRel) {
-            // A full channel wakes the other thread too.
+        if answer.is_ok() && !self.shared.is_notified.swap(true, Ordering::AcqRel) {
+            // A full channel triggers the folding thread too.
             drop(self.wakes.try_send(FolderWake::Facts));
         }
         self.wipe();
     }
 
-    /// Overwrites what the log let go of where an erasure waits for that, and not at every append where it does not come off.
+    /// Overwrites the log's deleted records if an erasure waits for that; after a failed attempt, at most once per
+    /// [`IDLE`].
     fn wipe(&mut self) {
         let (erasing, wiped) = (&self.shared.erasing, &self.shared.wiped);
         let (erasing, truncated) = (erasing.load(Ordering::Relaxed), self.taking.truncated());
@@ -331,7 +334,7 @@ impl AppendThread {
         }
     }
 
-    /// Lets go of what is folded; after a failure a write that shows whether the log is well again.
+    /// Deletes folded records. After a failure, its write shows whether the log works again.
     fn look_around(&mut self) {
         let healthy = &self.shared.log_healthy;
         if self.taking.is_due() || !healthy.load(Ordering::Relaxed) {
@@ -349,15 +352,15 @@ struct FoldThread {
     folding: FoldSteps,
     shared: Arc<WriterState>,
     checkpointer: Checkpointer,
-    /// Those that wait for records that are not folded yet.
+    /// Calls that wait for records that are not folded yet.
     calls: Vec<OutboxCall>,
-    /// When the store's write-ahead log was to be emptied last and somebody read an older state.
+    /// Time of the last failed attempt to empty the store's write-ahead log, which another connection was reading.
     in_vain: Option<Instant>,
 }
 
 impl FoldThread {
     fn run(mut self, waiting: &Receiver<FolderWake>) {
-        // What the log held when the process began waits for nobody.
+        // Records that the log held at the start wait for no call.
         self.fold(Vec::new());
         loop {
             match waiting.recv_timeout(if self.is_behind() { Duration::ZERO } else { IDLE }) {
@@ -370,13 +373,13 @@ impl FoldThread {
             self.fold(Vec::new());
         }
         self.checkpointer.end();
-        // What is in the WAL moves into the file, so that a stopped store is one file.
+        // Moves the write-ahead log into the file, so that a stopped store is one file.
         if let Err(e) = self.folding.checkpoint() {
             tracing::warn!(error = %crate::base::error_chain(&e), "the last checkpoint failed; the next start does it");
         }
     }
 
-    /// Whether there is more to fold, and the store takes it.
+    /// Whether unfolded records exist and the store accepts writes.
     fn is_behind(&self) -> bool {
         self.shared.store_healthy.load(Ordering::Relaxed) && self.folding.is_behind()
     }
@@ -391,7 +394,7 @@ impl FoldThread {
         let (calls, replies): (Vec<OutboxRequest>, Vec<Reply<OutboxBatch>>) =
             due.map(|call| (call.outbox, call.reply)).unzip();
         let (shared, begun) = (&self.shared, Instant::now());
-        shared.told.store(false, Ordering::Release);
+        shared.is_notified.store(false, Ordering::Release);
         let done = crate::store::write_txn::draw_inputs().and_then(|given| self.folding.fold(given, &calls));
         if matches!(done, Ok(None)) {
             return;
@@ -412,13 +415,13 @@ impl FoldThread {
                 replies.into_iter().chain(waiting).for_each(|reply| drop(reply.send(Err(WriteError::Failed))));
             }
         }
-        // Not at every fold where it does not come off: each would move all that was folded.
+        // Not at every fold after a failed attempt, because each attempt would move all folded pages.
         if self.in_vain.is_none_or(|at| at.elapsed() >= IDLE) {
             self.note_wiped();
         }
     }
 
-    /// After a failure a write that shows whether the store is well again; then, or otherwise, what there is to fold.
+    /// After a failure, writes to see whether the store works again; then folds waiting records.
     fn look_around(&mut self) {
         if !self.shared.store_healthy.load(Ordering::Relaxed) {
             match self.folding.probe() {
@@ -430,13 +433,14 @@ impl FoldThread {
         self.fold(Vec::new());
     }
 
-    /// Tells the erasures that wait for it how far the log is overwritten, and the other thread how far it is to be.
+    /// Records for the waiting erasures how far the log is overwritten, and tells the appending thread how far it must
+    /// be.
     fn note_wiped(&mut self) {
         let wiped = self.shared.wiped.load(Ordering::Relaxed);
-        let told = self.folding.left_log(wiped, clock::now());
-        match told.and_then(|told| Ok((told, self.folding.in_log()?))) {
-            Ok((told, erasing)) => {
-                self.in_vain = (!told).then(Instant::now);
+        let left = self.folding.left_log(wiped, clock::now());
+        match left.and_then(|left| Ok((left, self.folding.in_log()?))) {
+            Ok((left, erasing)) => {
+                self.in_vain = (!left).then(Instant::now);
                 self.shared.erasing.fetch_max(erasing, Ordering::Relaxed);
             }
             Err(e) => note_failure(&self.shared.store_healthy, &self.shared.metrics, &e),

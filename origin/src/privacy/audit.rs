@@ -1,8 +1,10 @@
-//! The audit trail: who linked, unlinked or erased, or took a name back, and why. What was said of a change travels in the log beside its facts,
-//! and its row is kept in the transaction that folds them: none is there without the other.
+//! The audit trail: author and reason of each link, unlink, erasure and removed name. The attribution is in the log
+//! with the facts of the change; its row is written in the transaction that folds them, so neither exists without the
+//! other.
 //!
-//! A row names visitors and alternate ids by what the store knows of them, never by a raw value, and none that is erased.
-//! What visitors say of themselves is no part of it, but for their erasures: logins and withdrawals are evidence.
+//! A row names visitors and alternate ids as the store knows them, never by a raw value, and never an erased one. Facts
+//! of visitors themselves are not in the trail, except their erasures, because logins and withdrawals are evidence
+//! already.
 
 use crate::base::attribution::Attribution;
 use crate::store::journal::RequestedErasure;
@@ -21,7 +23,7 @@ use crate::store::write_txn::WriteTxn;
 use crate::store::{StoreError, TenantNo, hash_at, visitor_at};
 use crate::views::describe;
 
-/// A change that is to get its row.
+/// A change that gets a row.
 #[derive(Debug)]
 struct AuditEntry {
     what: &'static str,
@@ -40,13 +42,13 @@ impl AuditEntry {
         } else if let FactKind::Evidence { id, .. } | FactKind::Cancellation { id } = &fact.what {
             change.visitor = Some(fact.visitor);
             change.other = said.other.as_deref().and_then(|other| other.parse().ok());
-            // What a pair has in common is made of the two, who are named.
+            // The id of a pair consists of its two visitors, which are named.
             change.alternate = Some(*id).filter(|id| id.kind != KindCode::PAIR);
         }
         change
     }
 
-    /// Another fact of the same change: of the other visitor, or of another id.
+    /// Adds another fact of the same change: of the other visitor, or of another id.
     fn add(&mut self, fact: &Fact) {
         if self.visitor.is_some_and(|visitor| visitor != fact.visitor) {
             self.other = self.other.or(Some(fact.visitor));
@@ -57,7 +59,7 @@ impl AuditEntry {
     }
 }
 
-/// The changes of a record: one for all that it links, one for all that it ends, one for each erasure.
+/// The changes of a record: one for all its links, one for all its unlinks, one for each erasure.
 fn record_changes(
     record: &LogRecord,
     said: &Attribution,
@@ -77,11 +79,11 @@ fn record_changes(
     changes
 }
 
-/// Keeps a row of each change that the records bring, `new` facts of each, and takes whom this group erased out of the
-/// trail. Gives the erasures, for the journal.
+/// Writes a row for each change of the records (`new` facts each), and removes the visitors erased in this transaction
+/// from the trail. Returns the erasures, for the journal.
 ///
 /// # Errors
-/// [`StoreError`]; then nothing of the group may be kept.
+/// [`StoreError`]; the caller must then roll back the transaction.
 pub(crate) fn record_rows(
     group: &WriteTxn<'_>,
     records: &[impl AsRef<LogRecord>],
@@ -110,7 +112,7 @@ pub(crate) fn record_rows(
     Ok(asked)
 }
 
-/// The change, with nobody in it who is erased by now.
+/// The change without visitors and ids that are erased by now.
 fn without_erased(conn: &Connection, tenant: TenantNo, change: AuditEntry) -> Result<AuditEntry, StoreError> {
     let named = [change.visitor, change.other];
     let mut left = change;
@@ -128,7 +130,7 @@ fn without_erased(conn: &Connection, tenant: TenantNo, change: AuditEntry) -> Re
     Ok(left)
 }
 
-/// What comes again adds nothing, but for the next piece of an import.
+/// Adds a row. A repeated change adds nothing, except the next part of an import.
 fn put_row(
     conn: &Connection,
     tenant: TenantNo,
@@ -159,10 +161,10 @@ fn put_row(
     Ok(())
 }
 
-/// Keeps a row of a change of one name of the tenant, such as an attribute's.
+/// Writes a row for a change of one name of the tenant, such as an attribute's.
 ///
 /// # Errors
-/// [`StoreError`]; then nothing of the group may be kept.
+/// [`StoreError`]; the caller must then roll back the transaction.
 pub(crate) fn keep_name(
     group: &mut WriteTxn<'_>,
     tenant: TenantNo,
@@ -187,7 +189,7 @@ pub(crate) fn keep_name(
     Ok(())
 }
 
-/// Who, when, what and why stay; whom this group erased is named no more.
+/// Removes the erased visitors and ids from the rows; author, time, type and reason stay.
 fn forget_visitors(group: &WriteTxn<'_>, linked: &LinkChanges) -> Result<(), StoreError> {
     const VISITOR: &str =
         "UPDATE audit SET visitor = NULL, kind = NULL, hash = NULL WHERE tenant = ?1 AND visitor = ?2";
@@ -200,8 +202,8 @@ fn forget_visitors(group: &WriteTxn<'_>, linked: &LinkChanges) -> Result<(), Sto
     for (name, fact) in &linked.erased {
         let Some(tenant) = group.rules.tenants.by_name(name) else { continue };
         if let FactKind::Erasure { id: Some(id), .. } = &fact.what {
-            let place = (tenant.no.0, id.kind.0, id.hash.0, signed(fact.received));
-            group.tx.prepare_cached(ID)?.execute(place)?;
+            let values = (tenant.no.0, id.kind.0, id.hash.0, signed(fact.received));
+            group.tx.prepare_cached(ID)?.execute(values)?;
         } else {
             for forget in [VISITOR, OTHER] {
                 group.tx.prepare_cached(forget)?.execute((tenant.no.0, fact.visitor.as_bytes()))?;
@@ -212,7 +214,7 @@ fn forget_visitors(group: &WriteTxn<'_>, linked: &LinkChanges) -> Result<(), Sto
     Ok(())
 }
 
-/// Keeps rows of erasures that the journal knows; how many visitors each takes is added as they go.
+/// Adds the row of an erasure from the journal. The replay adds the number of its visitors.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -244,8 +246,8 @@ pub(crate) fn list_erasures(conn: &Connection) -> Result<Vec<RequestedErasure>, 
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-/// A page of a tenant's trail, the newest first: what was kept before the row `after`. Of one visitor alone: the changes
-/// that name it, and the erasure that it went by.
+/// A page of a tenant's trail, the newest row first, with rows before `after`. For one visitor: the changes that name
+/// it, and its erasure.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -266,8 +268,8 @@ pub fn list_rows(
     let of = if visitor.is_some() { OF } else { "AND ?4 IS NULL" };
     let mut statement = conn.prepare_cached(&format!("{READ} {of} ORDER BY row DESC LIMIT ?3"))?;
     let visitor = visitor.map(|visitor| visitor.as_bytes().to_vec());
-    let place = (tenant.no.0, after.unwrap_or(i64::MAX), signed(most as u64), visitor);
-    let rows = statement.query_map(place, |row| describe_row(tenant, row))?;
+    let parameters = (tenant.no.0, after.unwrap_or(i64::MAX), signed(most as u64), visitor);
+    let rows = statement.query_map(parameters, |row| describe_row(tenant, row))?;
     Ok(rows.collect::<Result<_, _>>()?)
 }
 

@@ -1,7 +1,8 @@
-//! Erasure as it is kept outside facts and people (invariant 12): whether a visitor is erased, what an erasure would reach,
-//! how far one is, and the [`journal`], from which a restored store learns of the erasures it does not know.
+//! Erasure outside facts and people (invariant 12): whether a visitor is erased, which visitors an erasure would reach,
+//! its progress, and the [journal](crate::store::journal), from which a restored store learns of erasures that it
+//! lacks.
 //!
-//! Who goes is found, and taken out of the store, where evidence is linked (`crate::identity::link`).
+//! `crate::identity::link` finds the erased visitors and removes them from the store.
 
 use crate::erasures::registry::is_erased;
 use std::collections::BTreeSet;
@@ -21,17 +22,18 @@ use crate::store::StoreError;
 use crate::store::journal::{ErasureJournal, RequestedErasure};
 use crate::store::tenants::TenantContext;
 
-/// Whom an erasure is about.
+/// The target of an erasure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ErasureTarget {
     /// A visitor.
     Visitor(VisitorId),
-    /// An alternate id: its hash under each readable key, the written one first.
+    /// An alternate id: its hash under each readable key, the active key first.
     Id(KindCode, Vec<AltHash>),
 }
 
 impl ErasureTarget {
-    /// The erasure as a fact; `random` names that of an alternate id, as each ends another part of its history.
+    /// The erasure as a fact. `random` names the erasure of an alternate id, because each ends another part of the id's
+    /// history.
     #[must_use]
     pub fn fact(&self, scope: ErasureScope, now: Millis, random: [u8; 16]) -> Fact {
         let fact = |id, visitor, named: Option<AlternateId>, also| Fact {
@@ -53,8 +55,8 @@ impl ErasureTarget {
     }
 }
 
-/// The time of an erasure: after all that ties whom it names, where an edge's clock that runs ahead has put some of that after
-/// now. What is known was before it.
+/// Time of an erasure: after everything that connects the target, even if a fast clock of an edge dated some of it
+/// after now. Everything known counts as earlier.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -103,7 +105,7 @@ fn named_visitors(
     Ok(found)
 }
 
-/// The visitors that an erasure would reach now, of those that are known and not erased yet.
+/// The known visitors, not erased yet, that an erasure would reach now.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -136,11 +138,12 @@ pub fn erasure_reach(
     Ok(left)
 }
 
-/// Writes into the journal the erasures that a log holds beyond what its store has folded: the log is about to be replaced. Of
-/// what is folded the journal has whom it took, and said again it would take whom it left.
+/// Writes the erasures of a log that its store has not folded into the journal, before the log is replaced. Folded
+/// erasures are left out: the journal has the visitors that they erased, and a repetition would reach visitors that
+/// they spared.
 ///
 /// # Errors
-/// [`StoreError`]: why the first record could not be read. The others are kept.
+/// [`StoreError`] of the first record that could not be read; the other records are written all the same.
 pub fn keep_unfolded(data: &Path, folded: u64) -> Result<(), StoreError> {
     let path = data.join(crate::store::data_fault::LOG);
     if !path.exists() {
@@ -152,7 +155,7 @@ pub fn keep_unfolded(data: &Path, folded: u64) -> Result<(), StoreError> {
     }
     let mut statement = log.prepare("SELECT body, said FROM log WHERE seq > ?1 ORDER BY seq")?;
     let (mut erased, mut asked, mut unread) = (Vec::new(), Vec::new(), Ok(()));
-    // A page or a record that cannot be read takes no other's erasures with it.
+    // An unreadable page or record does not affect the erasures of other records.
     for row in statement
         .query_map([signed(folded)], |row| Ok((row.get::<_, Vec<u8>>(0)?, crate::store::journal::said_at(row, 1)?)))?
     {
@@ -165,12 +168,12 @@ pub fn keep_unfolded(data: &Path, folded: u64) -> Result<(), StoreError> {
                 }
             };
         for batch in request.facts {
-            // What cannot be read was refused when it came.
+            // Unreadable facts were refused at their arrival.
             let Ok((tenant, facts)) = facts::decode_each(&batch) else { continue };
             let admin = request.edge == crate::ingest::log::ADMIN;
             let erases = |fact: &Fact| matches!(fact.what, FactKind::Erasure { .. }) && (admin || !fact.is_admins());
             for mut fact in facts.into_iter().flatten().filter(erases) {
-                // With a hash beside its own an entry is still to reach whom it names.
+                // A hash in `also` marks an entry as an erasure that must still reach its visitors.
                 match &mut fact.what {
                     FactKind::Erasure { id: Some(id), also, .. } if also.is_empty() => also.push(id.hash),
                     _ => {}

@@ -1,5 +1,5 @@
-//! Erasure (invariant 12): who goes, and everything of them out of the store. What was linked is computed anew as when
-//! somebody withdraws, so that every sibling's membership cuts them; then their rows are emptied.
+//! Erasure (invariant 12): finds the erased visitors and removes their data from the store. Links are recomputed as
+//! after a withdrawal, so that the membership of every sibling cuts these visitors; then their rows are emptied.
 
 use crate::identity::link::{VisitorSighting, canonical_id};
 use crate::privacy::reach::{person_reach, seen_until};
@@ -24,17 +24,17 @@ use crate::profiles::fold::{self, Erasing};
 use crate::store::write_txn::WriteTxn;
 use crate::store::{PersonNo, StoreError, TenantNo, find_visitor, journal, names};
 
-/// By which erasure a visitor goes.
+/// The erasure that erases a visitor.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ErasureCause {
     pub(crate) at: Millis,
     pub(crate) receipt: FactId,
 }
 
-/// Visitors that go, with the erasure of each.
+/// Visitors to be erased, each with its erasure.
 pub(crate) type Going = BTreeMap<(TenantNo, VisitorId), ErasureCause>;
 
-/// Erases whom the facts name, and who is there already because of an earlier one.
+/// Carries out the erasures in `asked`, and erases visitors that earlier erasures reach through new observations.
 pub(crate) fn apply_erasures(
     group: &mut WriteTxn<'_>,
     asked: &[Erasing<'_>],
@@ -42,7 +42,7 @@ pub(crate) fn apply_erasures(
     linked: &mut LinkChanges,
     touched: &mut TouchedEvidence,
 ) -> Result<(), StoreError> {
-    // Whose browser each is, is known now: of two members on one it may be another's than before.
+    // Links are up to date here: a browser of two members may belong to another one than before.
     let mut going = BTreeMap::new();
     for sighting in sightings {
         find_erased_before(group, &sighting, &mut going, linked)?;
@@ -57,7 +57,7 @@ pub(crate) fn apply_erasures(
     Ok(())
 }
 
-/// Carries out the erasures that were asked for, and those of visitors that earlier ones take along.
+/// Carries out requested erasures, and those of visitors that earlier erasures reach.
 fn carry_out(
     group: &mut WriteTxn<'_>,
     asked: &[Erasing<'_>],
@@ -73,7 +73,7 @@ fn carry_out(
         }
         let mut reached = reached_visitors(group, *tenant, fact, linked, touched)?;
         if *replayed && journal::is_end(fact) {
-            // A store that came back may lack why the erasure left some of them alone.
+            // A restored store may lack the reason why the erasure spared some of them.
             reached.clear();
         }
         for visitor in reached {
@@ -84,15 +84,16 @@ fn carry_out(
             await_earlier(linked, *tenant, by.receipt, earlier);
         }
     }
-    // One pass over the keys of each erasure, however many visitors it takes.
+    // One pass over the keys of each erasure, however many visitors it has.
     let mut keys: BTreeMap<(TenantNo, FactId), BTreeSet<KvKey>> = BTreeMap::new();
     for ((tenant, visitor), by) in &going {
         let keys = keys.entry((*tenant, by.receipt)).or_default();
         leave_person(group, *tenant, *visitor, *by, linked, touched, keys)?;
     }
-    // Whoever was tied to an id by less than a login stays, without what tied it: who comes back with the id is somebody new.
+    // A visitor with weaker evidence for an id than a login stays, without that evidence; a later visitor with the id
+    // is a new one.
     for (tenant, id, until) in std::mem::take(&mut linked.ended) {
-        // It may be one with another by now.
+        // The id may have been united with another one.
         let id = crate::identity::canonical::canonical_id(group.tx, tenant, id)?.unwrap_or(id);
         evidence::end_until(group, tenant, id, until, touched)?;
     }
@@ -101,15 +102,16 @@ fn carry_out(
         empty_visitor(group, *tenant, *visitor, *by)?;
         let name = group.rules.tenants.by_no(*tenant)?.id.to_string();
         linked.erased.push((name, journal::visitor_fact(by.receipt, *visitor, by.at)));
-        // Their snapshots say that it is another's, and may not be written yet.
+        // Their snapshots name the visitor as another person's, and may not be written yet.
         for former in crate::identity::link::former_people(group, *tenant, *visitor)? {
             republish_person(group, *tenant, by.receipt, former.person, linked)?;
         }
     }
     for ((tenant, receipt), keys) in &keys {
-        write_anew(group, *tenant, *receipt, keys)?;
+        schedule_keys(group, *tenant, *receipt, keys)?;
     }
-    // In the order that they were found in: what one waits for comes to the next with it. One that is done stays so.
+    // In the order in which they were found, so that each erasure inherits everything that the previous one waits for.
+    // A finished erasure stays finished.
     let behind = std::mem::take(&mut linked.behind).into_iter();
     for (tenant, receipt, earlier) in behind.filter(|(tenant, receipt, _)| fresh.contains(&(*tenant, *receipt))) {
         crate::erasures::registry::wait_for(group, tenant, receipt, earlier)?;
@@ -117,8 +119,9 @@ fn carry_out(
     Ok(())
 }
 
-/// Whom an earlier erasure of the id takes along, now that a visitor was seen with it at `received`: that visitor, if the
-/// sighting is of before and came late; and who was seen with a hash that is only now known to be the same id's.
+/// Finds the visitors that an earlier erasure of the id reaches because of a new observation: the observed visitor, if
+/// its observation is older than the erasure and arrived late; and visitors seen with a hash that is only now known to
+/// belong to the id.
 fn find_erased_before(
     group: &WriteTxn<'_>,
     VisitorSighting { seen, hashes: also, received }: &VisitorSighting,
@@ -144,7 +147,7 @@ fn find_erased_before(
     }
     let unique = group.rules.tenants.by_no(tenant)?.config.is_unique(id.kind);
     let cancelled = evidence::last_cancellation(group.tx, tenant, visitor, id)?;
-    // A browser that is another member's by now only saw the proof.
+    // A browser that belongs to another member by now only saw the proof.
     let config = &group.rules.tenants.by_no(tenant)?.config;
     let trusted = config.member_proof == ProofPolicy::Trusted;
     let held = held_unique(group.tx, tenant, visitor, |kind| config.is_unique(kind))?;
@@ -167,7 +170,8 @@ fn await_earlier(linked: &mut LinkChanges, tenant: TenantNo, receipt: FactId, ea
     }
 }
 
-/// Whether the erasure was not known. One that was, and comes in a later record, waits for that one to leave the log too.
+/// Records an erasure and returns whether it is new. A known erasure in a later record waits for that record to leave
+/// the log too.
 fn note_erasure(group: &WriteTxn<'_>, tenant: TenantNo, by: ErasureCause, log_seq: u64) -> Result<bool, StoreError> {
     const PUT: &str = "INSERT INTO erasures (tenant, receipt, asked, stored, log_seq, log)
         VALUES (?1, ?2, ?3, ?4, ?5, iif(?5 = 0, ?4, NULL))
@@ -178,7 +182,7 @@ fn note_erasure(group: &WriteTxn<'_>, tenant: TenantNo, by: ErasureCause, log_se
     Ok(is_new)
 }
 
-/// The visitors that an erasure names; ids that end with it are noted.
+/// The visitors that an erasure names. Records the ids that end with it.
 fn reached_visitors(
     group: &WriteTxn<'_>,
     tenant: TenantNo,
@@ -203,14 +207,14 @@ fn reached_visitors(
     }
     let (members, held) = person_reach(group.tx, known, &found, named, by.at)?;
     found.extend(members);
-    // A login of the person's that comes late is erased too. Ids that are not unique may be others' as well.
+    // A late login of the person is erased too. Ids that are not unique may also belong to other people.
     for id in held {
         found.extend(end_id(group, tenant, id, [id.hash], by, linked)?);
     }
     Ok(found)
 }
 
-/// Ends an id's history, under every hash it is known by; gives who was seen with it until then.
+/// Ends an id's history under all of its hashes, and returns the visitors seen with it until then.
 pub(crate) fn end_id(
     group: &WriteTxn<'_>,
     tenant: TenantNo,
@@ -236,8 +240,8 @@ pub(crate) fn end_id(
     seen_until(group.tx, known, id, by.at)
 }
 
-/// Takes a visitor out of everything that links it, and adds the KV keys that may name it. Those of its person are found as
-/// that is told.
+/// Removes a visitor from everything that links it, and collects the KV keys that may name it. The keys of its person
+/// are found when the change is announced.
 fn leave_person(
     group: &mut WriteTxn<'_>,
     tenant: TenantNo,
@@ -257,7 +261,7 @@ fn leave_person(
     keys.insert(KvKey::Snapshot(visitor));
     for row in of_visitor(group.tx, tenant, visitor)?.iter().filter(|row| row.evidence.id.kind != KindCode::PAIR) {
         let id = row.evidence.id;
-        // Under keys that are no longer read too: what was written with them is still there.
+        // Includes hashes under retired keys, because their KV values may still exist.
         keys.extend(id_family(group.tx, tenant, id)?.into_iter().map(|hash| KvKey::Lookup(id.kind, hash)));
     }
     group.tx.prepare_cached(MARK)?.execute((tenant.0, visitor.as_bytes(), signed(by.at)))?;
@@ -266,7 +270,7 @@ fn leave_person(
     Ok(())
 }
 
-/// Leaves nothing of a visitor but its tombstone.
+/// Deletes all data of a visitor except its tombstone.
 fn empty_visitor(
     group: &mut WriteTxn<'_>,
     tenant: TenantNo,
@@ -289,7 +293,7 @@ fn empty_visitor(
     crate::profiles::dedup::FactIdRows::drop_all(group.tx, row)?;
     let by_id = [("evidence", "evidence_of_id", "weight > 0"), ("cancellations", "cancellations_by_id", "true")];
     for (table, index, of_index) in by_id {
-        // What a pair is called names both of its visitors.
+        // The id of a pair identifies both of its visitors.
         let pairs = format!(
             "DELETE FROM {table} INDEXED BY {index} WHERE {of_index} AND tenant = ?1 AND kind = ?3
                 AND hash IN (SELECT hash FROM {table} WHERE tenant = ?1 AND visitor = ?2 AND kind = ?3)"
@@ -308,8 +312,8 @@ fn empty_visitor(
     Ok(())
 }
 
-/// Has all of a person's snapshots written anew, as any may name who is erased: that is told as a cut is, once however many of
-/// its visitors go.
+/// Schedules all snapshots of a person, because any of them may name the erased visitor. It is announced as a cut, once
+/// per person.
 fn republish_person(
     group: &WriteTxn<'_>,
     tenant: TenantNo,
@@ -323,14 +327,14 @@ fn republish_person(
     Ok(())
 }
 
-/// Has the keys of who is erased written anew, and waits for that.
-fn write_anew(
+/// Puts the keys of erased visitors in the outbox, and adds them to the erasure.
+fn schedule_keys(
     group: &mut WriteTxn<'_>,
     tenant: TenantNo,
     receipt: FactId,
     keys: &BTreeSet<KvKey>,
 ) -> Result<(), StoreError> {
-    // Above what is being written now.
+    // A version above the one that is being written now.
     group.next_version();
     for key in keys {
         crate::outbox::queue::put_leaving(group, tenant, *key)?;

@@ -1,4 +1,4 @@
-//! The visitors that an erasure reaches: by ids that they were surely seen with.
+//! The visitors that an erasure reaches, by ids with sure evidence.
 
 use crate::identity::evidence::{self, EvidenceRow, of_visitor};
 use crate::identity::link::held_unique;
@@ -10,8 +10,8 @@ use causeway_shared::identity::people::FlagReason;
 use rusqlite::Connection;
 use std::collections::BTreeSet;
 
-/// The visitors of the person that some of its visitors were until a time, and the unique ids that these hold. `named` is the
-/// id that named them, if one did.
+/// Visitors of the person that the visitors `found` belonged to until a time, and the unique ids that these hold.
+/// `named` is the id that the erasure names, if any.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -26,7 +26,7 @@ pub fn person_reach(
     let held_by = |visitor| held_unique(conn, tenant.no, visitor, |kind| tenant.config.is_unique(kind));
     let mut own = Vec::new();
     for visitor in found {
-        // A browser that only saw the member's proof leads to nobody: it is another's.
+        // A browser that only saw the member's proof belongs to another member, so it leads no further.
         let held = held_by(*visitor)?;
         own.extend((named.is_none() || held.is_none() || held == named).then_some(*visitor));
     }
@@ -38,9 +38,9 @@ pub fn person_reach(
     Ok((members, held))
 }
 
-/// The visitors seen with an id until a time, and not by mistake: what was cancelled does not count, nor a unique id
-/// without proof, which anyone may say, or on a browser that is another member's, nor evidence that is not sure. An id of
-/// another kind counts as pages named it: only an administrator erases by such an id.
+/// Visitors seen with an id until a time by valid evidence. Cancelled evidence does not count; neither does weaker
+/// evidence than a login, an unproven unique id, or a unique id on a browser that belongs to another member. An id of
+/// another kind counts if a page named it, because only an administrator erases by such an id.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -55,7 +55,7 @@ pub fn seen_until(
     for row in evidence::of_id(conn, tenant.no, id)? {
         let mut evidence = row.evidence;
         if evidence.cancelled == Some(evidence::FOR_EVER) {
-            // That of a withdrawal ends for another reason.
+            // A withdrawal ended this evidence, which is no cancellation.
             evidence.cancelled = evidence::last_cancellation(conn, tenant.no, evidence.visitor, id)?;
         }
         let is_sure = row.evidence.weight >= EvidenceWeight::LOGIN || row.is_page_claim();
@@ -67,9 +67,9 @@ pub fn seen_until(
     Ok(found)
 }
 
-/// The visitors of some visitors' people that were surely them until a time: by ids that they were seen with, as links are made
-/// of them; and since when the newest of these ties holds, 0 without any. What is unsure widens no erasure, nor does a login
-/// of after it, in whatever group it comes.
+/// Visitors that surely belonged to the people of `visitors` until a time, by their evidence; and the start of the
+/// newest connection among them, 0 without any. Weaker evidence than a login, and logins after that time, do not widen
+/// an erasure.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -102,7 +102,7 @@ pub fn sure_members(
     Ok((found, newest))
 }
 
-/// When an id was seen last, by evidence that says something; 0 for never.
+/// Time of the last observation of an id by evidence with weight; 0 for never.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -115,7 +115,7 @@ pub fn last_seen(conn: &Connection, tenant: TenantNo, id: AlternateId) -> Result
     Ok(last)
 }
 
-/// All visitors of a visitor's person, itself among them; none where it has no row.
+/// All visitors of a visitor's person, including itself; empty if it has no row.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].

@@ -1,4 +1,4 @@
-//! A visitor's actions in their buckets: `[visitor][bucket]` → packed actions.
+//! A visitor's actions in buckets: key `[visitor][bucket]`, value packed actions.
 
 use std::collections::BTreeMap;
 
@@ -9,8 +9,8 @@ use rusqlite::{Connection, OptionalExtension as _};
 
 use crate::store::{CheckedBytes, StoreError};
 
-/// Joins new actions with a visitor's `had`, and gives how many it has now: the newest [`limits::ACTIONS`] of
-/// [`limits::ACTION_DAYS`] days, as [`ActionList`] keeps them.
+/// Joins new actions with a visitor's `had` actions and returns the new number. The visitor keeps the newest
+/// [`limits::ACTIONS`] of [`limits::ACTION_DAYS`] days, as in [`ActionList`].
 ///
 /// # Errors
 /// [`StoreError`].
@@ -19,7 +19,7 @@ pub fn add(conn: &Connection, visitor: i64, had: u32, new: ActionList) -> Result
     new.iter().for_each(|action| days.entry(action.minute.day()).or_default().insert(action));
     let mut count = had;
     for (day, new) in days {
-        count = count.saturating_add_signed(change_day(conn, visitor, day, |there| there.join(new))?);
+        count = count.saturating_add_signed(change_day(conn, visitor, day, |stored| stored.join(new))?);
     }
     if let Some((first, last)) = days_of(conn, visitor)? {
         let oldest = Day(last.0.saturating_sub(limits::ACTION_DAYS - 1));
@@ -31,14 +31,14 @@ pub fn add(conn: &Connection, visitor: i64, had: u32, new: ActionList) -> Result
         && let Some((first, _)) = days_of(conn, visitor)?
     {
         let over = count as usize - limits::ACTIONS;
-        // Of one day the greatest by insertion are kept: the order in which `Actions` gives them.
-        let changed = change_day(conn, visitor, first, |there| there.iter().skip(over).collect())?;
+        // Within one day, the actions with the greatest insertions stay, in the order of `Actions`.
+        let changed = change_day(conn, visitor, first, |stored| stored.iter().skip(over).collect())?;
         count = count.saturating_add_signed(changed);
     }
     Ok(count)
 }
 
-/// Reads packed actions where they lie.
+/// Reads packed actions without a copy.
 ///
 /// # Errors
 /// [`StoreError::Corrupt`].
@@ -46,7 +46,7 @@ pub fn packed_actions(bytes: &[u8]) -> Result<PackedActions<'_>, StoreError> {
     PackedActions::read(bytes).ok_or(StoreError::Corrupt { what: "bucket of actions" })
 }
 
-/// Rewrites one day's buckets, those that are others now, and gives by how many actions it grew.
+/// Rewrites the changed buckets of one day and returns the difference in the number of actions.
 fn change_day(
     conn: &Connection,
     visitor: i64,
@@ -55,17 +55,17 @@ fn change_day(
 ) -> Result<i32, StoreError> {
     const DROP: &str = "DELETE FROM actions WHERE place = ?1";
     const PUT: &str = "INSERT OR REPLACE INTO actions (place, minutes, count, body) VALUES (?1, ?2, ?3, ?4)";
-    let mut there: BTreeMap<Minute, (u32, Vec<u8>)> = BTreeMap::new();
+    let mut stored: BTreeMap<Minute, (u32, Vec<u8>)> = BTreeMap::new();
     let mut actions = ActionList::default();
     for_each_bucket(conn, visitor, day.start(), Minute(day.start().0 + DAY_MINUTES), |start, minutes, body| {
         packed_actions(&body)?.iter().for_each(|action| actions.insert(action));
-        there.insert(start, (minutes, body));
+        stored.insert(start, (minutes, body));
         Ok(())
     })?;
     let had = i32::try_from(actions.len()).unwrap_or(i32::MAX);
     let actions = with(actions);
     for ActionBucket { start, span, count, packed } in actions.buckets() {
-        let same = there.remove(&start) == Some((span.minutes(), packed.clone()));
+        let same = stored.remove(&start) == Some((span.minutes(), packed.clone()));
         if !same {
             conn.prepare_cached(PUT)?.execute((
                 bucket_place(visitor, start),
@@ -75,7 +75,7 @@ fn change_day(
             ))?;
         }
     }
-    for start in there.into_keys() {
+    for start in stored.into_keys() {
         conn.prepare_cached(DROP)?.execute([bucket_place(visitor, start)])?;
     }
     Ok(i32::try_from(actions.len()).unwrap_or(i32::MAX) - had)
@@ -90,7 +90,7 @@ fn drop_before(conn: &Connection, visitor: i64, day: Day) -> Result<u32, StoreEr
     Ok(gone)
 }
 
-/// A visitor's actions that happened before a day go; gives how many are left of `had`.
+/// Deletes a visitor's actions before a day and returns the number that remains of `had`.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -98,7 +98,7 @@ pub fn trim_days(conn: &Connection, visitor: i64, had: u32, before: Day) -> Resu
     Ok(had.saturating_sub(drop_before(conn, visitor, before)?))
 }
 
-/// Drops all of a visitor's.
+/// Deletes all actions of a visitor.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
@@ -120,7 +120,7 @@ fn days_of(conn: &Connection, visitor: i64) -> Result<Option<(Day, Day)>, StoreE
     Ok(day(FIRST)?.zip(day(LAST)?))
 }
 
-/// The packed actions of the buckets that lie in, or reach into, the minutes from one to before another.
+/// Packed actions of the buckets that overlap the minutes `from` (inclusive) to `to` (exclusive).
 ///
 /// # Errors
 /// [`StoreError`].
@@ -140,7 +140,7 @@ fn for_each_bucket(
     to: Minute,
     mut found: impl FnMut(Minute, u32, Vec<u8>) -> Result<(), StoreError>,
 ) -> Result<(), StoreError> {
-    // The longest bucket that reaches into `from` begins with its day; shorter ones before it are passed over.
+    // The longest bucket that reaches into `from` begins with its day; earlier short buckets are skipped.
     const READ: &str = "SELECT place, minutes, body FROM actions WHERE place >= ?1 AND place < ?2";
     let mut statement = conn.prepare_cached(READ)?;
     let mut rows = statement.query([bucket_place(visitor, from.day().start()), bucket_place(visitor, to)])?;
@@ -153,12 +153,12 @@ fn for_each_bucket(
     Ok(())
 }
 
-/// A bucket's key in the table.
+/// Key of a bucket in the table: the visitor in the upper 32 bits, the first minute in the lower 32.
 fn bucket_place(visitor: i64, start: Minute) -> i64 {
     visitor << 32 | i64::from(start.0)
 }
 
-/// The first minute of the bucket there.
+/// First minute of the bucket with a key.
 fn bucket_start(place: i64) -> Minute {
     Minute(u32::try_from(place & i64::from(u32::MAX)).unwrap_or_default())
 }
@@ -192,7 +192,7 @@ mod tests {
         let conn = store::open(folder.path()).unwrap();
         conn.execute_batch("BEGIN").unwrap();
         let mut numbers = Numbers(88_172_645_463_325_252);
-        // A crowded afternoon, a few days, and four months, of which the oldest go.
+        // A busy afternoon, a few days, and four months of which the oldest actions are deleted.
         for (insertions, minutes, batches) in [(100_000, 300, 40), (3_000, 5_000, 60), (2_000_000, 170_000, 300)] {
             let mut all = ActionList::default();
             let mut count = 0;
@@ -211,7 +211,7 @@ mod tests {
                 let found = read(&conn, from, to);
                 let inside = |a: &&AdAction| (from..to).contains(&a.minute);
                 assert_eq!(found.iter().filter(inside).count(), all.iter().filter(|a| inside(&a)).count());
-                // Nothing of a day that the range does not touch.
+                // Nothing outside the days that the range touches.
                 let days = from.day().start()..Minute(to.0 + DAY_MINUTES);
                 assert!(found.iter().all(|a| days.contains(&a.minute)));
             }

@@ -1,4 +1,4 @@
-//! Whether everything stored of a visitor can be read, and is found by the ways that other reads take.
+//! Checks that all data of a visitor can be read, and that the indices of other reads find it.
 
 use causeway_shared::base::ids::VisitorId;
 use causeway_shared::base::time::Minute;
@@ -11,10 +11,10 @@ use crate::profiles::dedup::FactIdRows;
 use crate::profiles::fold::stored_events;
 use crate::store::{CheckedBytes, PersonNo, StoreError, TenantNo, visitor_at};
 
-/// Reads everything of one visitor.
+/// Reads all data of one visitor.
 ///
 /// # Errors
-/// [`StoreError::Corrupt`] or [`StoreError::Form`] where something is damaged.
+/// [`StoreError::Corrupt`] or [`StoreError::Form`] if any of it is damaged.
 pub fn check_visitor(conn: &Connection, row: i64) -> Result<(), StoreError> {
     const READ: &str = "SELECT tenant, visitor, person, last_seen, profile, segments, attributes, events
         FROM visitors NOT INDEXED WHERE row = ?1";
@@ -23,7 +23,7 @@ pub fn check_visitor(conn: &Connection, row: i64) -> Result<(), StoreError> {
     let Some(found) = rows.next()? else { return Ok(()) };
     let (tenant, visitor) = (TenantNo(found.get(0)?), visitor_at(found, 1)?);
     let (person, last_seen): (i64, i64) = (found.get(2)?, found.get(3)?);
-    check_places(conn, row, (tenant, visitor), (PersonNo(person), last_seen))?;
+    check_indices(conn, row, (tenant, visitor), (PersonNo(person), last_seen))?;
     profile::decode_profile(visitor, found.get_ref(4)?.as_blob().map_err(rusqlite::Error::from)?)?;
     profile::decode_segments(CheckedBytes::open_column(found.get_ref(5)?)?)?;
     profile::decode_attributes(CheckedBytes::open_column(found.get_ref(6)?)?)?;
@@ -35,8 +35,8 @@ pub fn check_visitor(conn: &Connection, row: i64) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Whether the indices that other reads go by lead to the row.
-fn check_places(
+/// Checks that the indices of other reads lead to the row.
+fn check_indices(
     conn: &Connection,
     row: i64,
     (tenant, visitor): (TenantNo, VisitorId),

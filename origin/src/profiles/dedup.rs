@@ -1,8 +1,8 @@
-//! Which facts were counted already (invariant 7): FactIds by visitor and the day of their receipt, so that folding many
-//! facts of one visitor touches its rows once. A FactId's first eight bytes tell it apart from all others of its visitor.
+//! Deduplication of facts (invariant 7): FactIds by visitor and day of receipt, so that many facts of one visitor touch
+//! its rows once. The first eight bytes of a FactId identify it among those of its visitor.
 //!
-//! A day's first FactIds lie in four rows at most. Whoever sends more than they hold, which no browser of a person's does, has a
-//! row for each of the others: what a fold reads does not grow with what a visitor has sent.
+//! The first FactIds of a day are in at most four packed rows. A visitor that sends more, as no person's browser does,
+//! has one row for each further FactId; a fold therefore reads a bounded amount per visitor.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -15,14 +15,14 @@ use rusqlite::Connection;
 
 use crate::store::{CheckedBytes, StoreError};
 
-/// FactIds in one row.
+/// Most FactIds in one packed row.
 const PART: usize = 4_096;
 const ID: usize = 8;
-/// Such rows of a day.
+/// Most packed rows of a day.
 const PARTS: u32 = 4;
-/// So many rows of one FactId are forgotten at a time.
+/// Most rows of single FactIds that one call deletes.
 const SLICE: u16 = 10_000;
-/// All days there are lie before it.
+/// A day after every possible day.
 const EVERY_DAY: u32 = 1 << u16::BITS;
 
 /// The packed rows of one visitor.
@@ -32,7 +32,7 @@ pub struct FactIdRows {
     parts: Vec<FactIdPart>,
 }
 
-/// A row of a day's. Stores of before may have more of them than [`PARTS`].
+/// One packed row of a day. Stores from earlier releases may have more of them than [`PARTS`].
 #[derive(Debug)]
 struct FactIdPart {
     day: u16,
@@ -47,10 +47,10 @@ impl FactIdPart {
 }
 
 impl FactIdRows {
-    /// A visitor's.
+    /// Loads the packed rows of a visitor.
     ///
     /// # Errors
-    /// [`StoreError`]; [`StoreError::Form`] where a row's checksum does not fit.
+    /// [`StoreError`]; [`StoreError::Form`] if a row's checksum does not match.
     pub fn load(conn: &Connection, visitor: i64) -> Result<Self, StoreError> {
         const READ: &str = "SELECT day, part, ids FROM fact_ids WHERE visitor = ?1";
         let mut statement = conn.prepare_cached(READ)?;
@@ -59,7 +59,7 @@ impl FactIdRows {
         Ok(Self { visitor, parts: rows.collect::<Result<_, _>>()? })
     }
 
-    /// Leaves the facts that were never seen, each once: of repeats the first.
+    /// Retains only facts that were never counted; of repeated facts the first one stays.
     ///
     /// # Errors
     /// [`StoreError::Sqlite`].
@@ -93,7 +93,7 @@ impl FactIdRows {
         Ok(())
     }
 
-    /// Remembers new facts.
+    /// Records new facts as counted.
     ///
     /// # Errors
     /// [`StoreError::Sqlite`].
@@ -125,11 +125,11 @@ impl FactIdRows {
         Ok(())
     }
 
-    /// A day's row that has room; `None` where all there may be are full.
+    /// The packed row of a day that has room; `None` if all its rows are full.
     fn open(&mut self, day: u16) -> Option<&mut FactIdPart> {
         let last = self.parts.iter().rposition(|part| part.day == day);
-        let of_last = last.and_then(|place| self.parts.get(place)).map(|part| (part.part, part.is_full()));
-        let place = match of_last {
+        let of_last = last.and_then(|index| self.parts.get(index)).map(|part| (part.part, part.is_full()));
+        let index = match of_last {
             Some((_, false)) => last?,
             Some((part, true)) if part + 1 >= PARTS => return None,
             of_last => {
@@ -141,11 +141,11 @@ impl FactIdRows {
                 self.parts.len() - 1
             }
         };
-        self.parts.get_mut(place)
+        self.parts.get_mut(index)
     }
 
-    /// Forgets a visitor's that no fact of now can repeat any more, and all of one who was erased: some at a time, a day's own
-    /// rows after the others. Gives whether there may be more.
+    /// Deletes a visitor's FactIds that no acceptable fact can repeat, and all FactIds of an erased visitor, in bounded
+    /// steps; packed rows come last. Returns whether more may remain.
     ///
     /// # Errors
     /// [`StoreError::Sqlite`].
@@ -155,7 +155,7 @@ impl FactIdRows {
         Self::drop_before(conn, visitor, if is_erased { EVERY_DAY } else { oldest_day(now) })
     }
 
-    /// Forgets all of who is erased; of one who brought very many in a day what is left [`Self::forget`] does.
+    /// Deletes all FactIds of an erased visitor; [`Self::forget`] deletes the rest of a very large number.
     ///
     /// # Errors
     /// [`StoreError::Sqlite`].
@@ -176,19 +176,19 @@ impl FactIdRows {
         Ok(more)
     }
 
-    /// Whether some could be forgotten.
+    /// Whether [`Self::forget`] would delete some of them.
     #[must_use]
     pub fn is_stale(&self, now: Millis) -> bool {
         self.parts.first().is_some_and(|part| u32::from(part.day) < oldest_day(now))
     }
 }
 
-/// The day of a fact's receipt.
+/// Day of a fact's receipt.
 pub fn receipt_day(received: Millis) -> u16 {
     Minute::at(received).day().0
 }
 
-/// The first day whose FactIds may still come again.
+/// First day whose FactIds may still be repeated.
 pub fn oldest_day(now: Millis) -> u32 {
     let Day(day) = Minute::at(now.saturating_sub(limits::FACT_ID_KEEP_MS).max(EPOCH_MS)).day();
     day.into()
@@ -209,10 +209,10 @@ mod tests {
         assert_eq!(origin.send("demo", std::slice::from_ref(&old)).accepted, 1);
         let row = origin.row("demo", visitor(1)).row.unwrap();
         let days = |origin: &Origin| FactIdRows::load(&origin.conn, row).unwrap().parts.len();
-        for (later, kept) in [(5 * DAY_MS, 2), (6 * DAY_MS, 2)] {
+        for (later, expected) in [(5 * DAY_MS, 2), (6 * DAY_MS, 2)] {
             origin.now = NOW + later;
             origin.send("demo", &[page(visitor(1), 2 + u32::try_from(later / DAY_MS).unwrap(), origin.now)]);
-            assert_eq!(days(&origin), kept, "{later}");
+            assert_eq!(days(&origin), expected, "{later}");
         }
     }
 
@@ -230,7 +230,7 @@ mod tests {
         let packed = usize::try_from(PARTS).unwrap() * PART;
         assert_eq!(over(&origin), 20_000 - i64::try_from(packed).unwrap());
         assert_eq!(origin.profile("demo", visitor(1)).totals().pages, 20_000);
-        // Nothing of a fold is as long as all that was ever sent.
+        // No part of a fold grows with everything that was ever sent.
         let read: usize = FactIdRows::load(&origin.conn, row).unwrap().parts.iter().map(|part| part.ids.0.len()).sum();
         assert_eq!(read, packed * ID);
     }

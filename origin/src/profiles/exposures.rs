@@ -1,11 +1,11 @@
-//! The arms of experiments that a visitor was exposed to, as rows beside its profile.
+//! The arms of experiments that a visitor was exposed to, as rows in addition to its profile.
 
 use crate::base::integers::{signed, unsigned};
 use crate::store::StoreError;
 use causeway_shared::facts::exposures::{Exposures, FirstExposure};
 use rusqlite::{Connection, Row};
 
-/// Joins new exposures with those of a visitor's row.
+/// Joins new exposures with the stored ones of a visitor's row.
 ///
 /// # Errors
 /// [`StoreError`].

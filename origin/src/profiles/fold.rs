@@ -1,8 +1,8 @@
-//! Fold: new facts are added to the profile of the visitor that owns them, and to no other.
+//! Fold: adds new facts to the profile of the visitor that owns them, and to no other.
 //!
-//! Facts are taken visitor by visitor, so that its rows are read and written once however many facts came. The profile's
-//! core is one row; actions lie in [`buckets`], segments in a column of their own, FactIds in [`ids`]: what no new fact
-//! touches is not rewritten.
+//! Facts are grouped by visitor, so that its rows are read and written once however many facts arrived. The core of a
+//! profile is one row; actions are in [`buckets`], segments in a column of their own, FactIds in [`FactIdRows`]. Parts
+//! without a new fact are not rewritten.
 
 #[cfg(test)]
 mod tests;
@@ -32,92 +32,91 @@ use crate::store::{CheckedBytes, PersonNo, StoreError, TenantNo};
 /// A visitor whose profile changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Changed {
-    /// Whose identity space it belongs to.
+    /// The tenant of the visitor.
     pub tenant: TenantNo,
     /// The visitor.
     pub visitor: VisitorId,
-    /// Its person before this group links anything.
+    /// Its person before this transaction links anything.
     pub person: PersonNo,
-    /// How many visitors that person had.
+    /// Number of visitors of that person.
     pub devices: u32,
-    /// Whether it had withdrawn before: what comes late is kept and shown to nobody.
+    /// Whether the visitor had withdrawn before; late facts are then stored and shown to no reader.
     pub withdrawn: bool,
 }
 
-/// New facts of one visitor that say who it is, in the order they came.
+/// New facts of one visitor that concern its identity, in order of arrival.
 #[derive(Debug, Clone)]
 pub struct Linking<'r> {
-    /// Whose identity space it belongs to.
+    /// The tenant of the visitor.
     pub tenant: TenantNo,
     /// The visitor.
     pub visitor: VisitorId,
-    /// Its aliases and withdrawals.
+    /// Its aliases, evidence, cancellations and withdrawals.
     pub facts: Vec<&'r Fact>,
 }
 
-/// What folding a group came to.
+/// The result of folding the records of one transaction.
 #[derive(Debug, Default)]
 pub struct Folded<'r> {
-    /// The visitors that have new facts, in order.
+    /// The visitors with new facts, in order.
     pub changed: Vec<Changed>,
-    /// Those whose new facts say who they are.
+    /// The visitors with new facts about their identity.
     pub linking: Vec<Linking<'r>>,
-    /// Erasures asked for.
+    /// The requested erasures.
     pub erasing: Vec<Erasing<'r>>,
-    /// New facts of each record.
+    /// Number of new facts of each record.
     pub new: Vec<u64>,
-    /// The new facts of each visitor that changed, for what campaigns count and pay.
+    /// The new facts of each changed visitor, for counts and payments of campaigns.
     pub visitors: Vec<FoldedVisitor<'r>>,
-    /// Facts of visitors that are erased, of which only offer codes stay given out.
+    /// Facts of erased visitors; only their offer codes stay assigned.
     pub of_erased: Vec<(TenantNo, &'r Fact)>,
-    /// Facts of no visitor, by the record that brought each.
+    /// Facts without a visitor, each with the index of its record.
     pub anonymous: Vec<(usize, TenantNo, &'r Fact)>,
-    /// Facts of visitors that are erased: they are not kept.
+    /// Number of facts of erased visitors; they are not stored.
     pub erased: u64,
-    /// Facts of visitors whose rows cannot be read: they are kept, and wait.
+    /// Number of facts that wait, because their visitor's rows or their tenant's catalogue cannot be read.
     pub set_aside: u64,
 }
 
 /// The new facts of one visitor.
 #[derive(Debug)]
 pub struct FoldedVisitor<'r> {
-    /// Whose identity space the visitor belongs to.
+    /// The tenant of the visitor.
     pub tenant: TenantNo,
     /// The visitor's row.
     pub row: i64,
-    /// Its new facts.
+    /// The visitor's new facts.
     pub(crate) facts: Vec<PlacedFact<'r>>,
 }
 
-/// An erasure asked for, and up to where the log may hold what it erases.
+/// A requested erasure, and the newest log record that may hold data that it erases.
 #[derive(Debug, Clone, Copy)]
 pub struct Erasing<'r> {
-    /// In whose identity space.
+    /// The tenant of the erasure.
     pub tenant: TenantNo,
-    /// The erasure.
+    /// The erasure as a fact.
     pub fact: &'r Fact,
-    /// The newest record of its group, or as the record says; 0 where the log holds nothing of it.
+    /// Newest record of the transaction, or the record's own bound; 0 if the log holds nothing of it.
     pub log_seq: u64,
-    /// Whether the journal tells of it.
+    /// Whether the erasure is replayed from the journal.
     pub replayed: bool,
 }
 
-/// A visitor's row as far as folding needs it.
+/// The columns of a visitor's row that the fold needs.
 struct Stored {
     row: i64,
     profile: Vec<u8>,
     last_seen: Millis,
     actions: u32,
-    /// As the column has them, which is not looked at until something comes to them.
+    /// The stored column, which is read only if new events arrived.
     events: Vec<u8>,
     changed: Changed,
 }
 
-/// Folds the facts that were never counted; visitors seen for the first time become a person of one. Facts of `held` tenants
-/// are set aside.
+/// Folds facts that were never counted. A new visitor becomes a person of one. Facts of `held` tenants wait.
 ///
 /// # Errors
-/// [`StoreError`]; then nothing of the group may be kept.
+/// [`StoreError`]; the caller must then roll back the transaction.
 pub fn fold<'r>(
     group: &mut WriteTxn<'_>,
     records: &'r [impl AsRef<LogRecord>],
@@ -136,14 +135,14 @@ pub fn fold<'r>(
         };
         let waits = match &stored {
             Some(stored) if unreadable.contains(&stored.row) => true,
-            // What comes for who is erased is dropped, whatever its catalogue says.
+            // Facts of an erased visitor are dropped, even if its tenant's catalogue cannot be read.
             Some(Stored { changed, .. }) if changed.withdrawn && registry::is_erased(group.tx, tenant, visitor)? => {
                 false
             }
             _ => held.contains(&tenant),
         };
         if let Some(row) = row.filter(|_| waits) {
-            // Who leaves waits for nothing.
+            // A withdrawal does not wait.
             let leaves: Vec<_> =
                 facts.iter().map(|of| of.fact).filter(|fact| fact.what == FactKind::Withdrawal).collect();
             folded.linking.extend((!leaves.is_empty()).then_some(Linking { tenant, visitor, facts: leaves }));
@@ -153,7 +152,8 @@ pub fn fold<'r>(
         let done = fold_visitor(group, &mut folded, (tenant, visitor), stored, facts, &mut with_erased);
         done.map_err(|e| if let Some(row) = row { e.of_visitor(row) } else { e })?;
     }
-    // What a pair is called names both of its visitors: of one that is erased the other's half, which comes with it, goes too.
+    // The id of a pair identifies both of its visitors. If one of them is erased, the other's half, which arrives with
+    // it, is dropped too.
     for Linking { tenant, facts, .. } in &mut folded.linking {
         facts.retain(|fact| pair(fact).is_none_or(|id| !with_erased.contains(&(*tenant, id))));
     }
@@ -178,7 +178,7 @@ fn fold_visitor<'r>(
     if erased && crate::erasures::registry::is_erased(group.tx, tenant, visitor)? {
         folded.erased += facts.len() as u64;
         let all = || facts.iter().map(|placed| placed.fact);
-        // What it got stays given, as when it was erased later.
+        // Offer codes stay assigned, as they do after a later erasure.
         folded.of_erased.extend(all().map(|fact| (tenant, fact)));
         with_erased.extend(all().filter_map(pair).map(|id| (tenant, id)));
         return Ok(());
@@ -214,7 +214,7 @@ fn fold_visitor<'r>(
     Ok(())
 }
 
-/// What a fact calls the pair that it is evidence of.
+/// The id of the pair that a fact is evidence for or against.
 fn pair(fact: &Fact) -> Option<AlternateId> {
     match fact.what {
         FactKind::Evidence { id, .. } | FactKind::Cancellation { id } if id.kind == KindCode::PAIR => Some(id),
@@ -222,7 +222,7 @@ fn pair(fact: &Fact) -> Option<AlternateId> {
     }
 }
 
-/// Erasures are no part of any profile.
+/// Collects erasures, which belong to no profile.
 fn find_erasures<'r>(
     group: &WriteTxn<'_>,
     records: &'r [impl AsRef<LogRecord>],
@@ -243,7 +243,7 @@ fn find_erasures<'r>(
     Ok(())
 }
 
-/// Facts of no visitor are no part of any profile either.
+/// Collects facts without a visitor, which belong to no profile.
 fn find_anonymous<'r>(
     group: &WriteTxn<'_>,
     records: &'r [impl AsRef<LogRecord>],
@@ -272,9 +272,8 @@ fn find_anonymous<'r>(
     Ok(())
 }
 
-/// Names of attributes get their tokens and kinds, and names of events their places, in the order of the log, before its facts
-/// are sorted by visitor. A fact that comes again brings at most a name that was taken back since; a fact of an erased visitor
-/// brings none.
+/// Adds names of attributes and events in the order of the log, before its facts are sorted by visitor. A repeated fact
+/// can only bring back a name that was removed since; a fact of an erased visitor adds none.
 fn bring_names(group: &mut WriteTxn<'_>, records: &[impl AsRef<LogRecord>]) -> Result<(), StoreError> {
     let mut erased: BTreeMap<(TenantNo, VisitorId), bool> = BTreeMap::new();
     for record in records {
@@ -300,7 +299,7 @@ fn bring_names(group: &mut WriteTxn<'_>, records: &[impl AsRef<LogRecord>]) -> R
     Ok(())
 }
 
-/// The records' facts, visitor by visitor, each visitor's in the order they came.
+/// The records' facts by visitor, each visitor's facts in order of arrival.
 fn by_visitor<'r>(records: &'r [impl AsRef<LogRecord>]) -> Vec<(TenantNo, VisitorId, Vec<PlacedFact<'r>>)> {
     let facts = records.iter().enumerate().flat_map(|(record, of)| {
         let placed = move |checked: &'r CheckedFact| {
@@ -308,9 +307,9 @@ fn by_visitor<'r>(records: &'r [impl AsRef<LogRecord>]) -> Vec<(TenantNo, Visito
             ((*tenant, fact.visitor), PlacedFact { record, fact, admin: of.as_ref().admin })
         };
         let facts = of.as_ref().facts.iter();
-        let is_anybodys =
+        let has_visitor =
             |fact: &Fact| !matches!(fact.what, FactKind::Erasure { .. }) && !crate::ingest::intake::is_nobodys(fact);
-        facts.filter(move |checked| is_anybodys(&checked.fact)).map(placed)
+        facts.filter(move |checked| has_visitor(&checked.fact)).map(placed)
     });
     let mut facts: Vec<_> = facts.collect();
     facts.sort_by_key(|(owner, _)| *owner);
@@ -348,8 +347,8 @@ fn update(group: &mut WriteTxn<'_>, stored: Stored, facts: &[PlacedFact<'_>]) ->
     let newest = add(group, changed.tenant, &mut core, facts)?;
     let parts = core.take_parts();
     if !parts.events.is_empty() {
-        let there = stored_events(CheckedBytes::open(&events)?, last_seen)?;
-        events = CheckedBytes::seal(&there.plus(parts.events.clone()).pack());
+        let stored = stored_events(CheckedBytes::open(&events)?, last_seen)?;
+        events = CheckedBytes::seal(&stored.plus(parts.events.clone()).pack());
     }
     let actions = keep_parts(group, row, actions, parts)?;
     purchases::add(group.tx, row, facts.iter().map(|placed| placed.fact))?;
@@ -362,7 +361,7 @@ fn update(group: &mut WriteTxn<'_>, stored: Stored, facts: &[PlacedFact<'_>]) ->
     Ok((row, changed))
 }
 
-/// A row for a visitor that has none, and a person of its own.
+/// Creates a row for a new visitor, and a person for it alone.
 pub(crate) fn insert(
     group: &mut WriteTxn<'_>,
     tenant: TenantNo,
@@ -376,7 +375,7 @@ pub(crate) fn insert(
         VALUES (?1, ?2, ?3, ?4, ?5, 0, ?6, ?7, ?8, ?9, ?10, ?11)";
     let mut core = Profile::default();
     add(group, tenant, &mut core, facts)?;
-    // Of whom nothing else is known it is when that was said.
+    // Without other knowledge, the newest receipt is the last activity.
     let last_seen = hour_of_newest(facts.iter());
     let ProfileParts { actions, segments, attributes, exposures, units, events } = core.take_parts();
     let (version, epoch) = (group.next_version(), group.next_epoch());
@@ -413,7 +412,7 @@ pub(crate) fn insert(
     Ok((row, Changed { tenant, visitor, person, devices: 1, withdrawn: false }))
 }
 
-/// Moves what is new of all but events to where the store keeps them; gives how many actions there are now.
+/// Stores all new parts except events, and returns the visitor's number of actions.
 fn keep_parts(group: &WriteTxn<'_>, row: i64, had: u32, parts: ProfileParts) -> Result<u32, StoreError> {
     let ProfileParts { actions, segments, attributes, exposures, units, events: _ } = parts;
     if !segments.is_empty() {
@@ -431,8 +430,8 @@ fn keep_parts(group: &WriteTxn<'_>, row: i64, had: u32, parts: ProfileParts) -> 
     if actions.is_empty() { Ok(had) } else { buckets::add(group.tx, row, had, actions) }
 }
 
-/// A visitor's events as its row has them. Without bytes those of up to its last receipt, which is known to the hour, were
-/// folded before the store kept any.
+/// A visitor's events from its column. An empty column means that events up to the last receipt, which is known to the
+/// hour, were folded by a release that stored none.
 pub(crate) fn stored_events(bytes: &[u8], last_seen: Millis) -> Result<VisitorEvents, StoreError> {
     if bytes.is_empty() {
         return Ok(VisitorEvents::since(Minute::at(last_seen.saturating_add(HOUR_MS))));
@@ -440,13 +439,14 @@ pub(crate) fn stored_events(bytes: &[u8], last_seen: Millis) -> Result<VisitorEv
     Ok(profile::decode_events(bytes)?)
 }
 
-/// Adds some of an export to those of a visitor's row; [`StoreError::Corrupt`] where they are not those of any facts.
+/// Joins a visitor's events with exported ones; [`StoreError::Corrupt`] if the result cannot come from any facts.
 pub(crate) fn write_events(conn: &rusqlite::Connection, row: i64, new: VisitorEvents) -> Result<(), StoreError> {
     const READ: &str = "SELECT events, last_seen FROM visitors WHERE row = ?1";
     const WRITE: &str = "UPDATE visitors SET events = ?2 WHERE row = ?1";
     let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, unsigned(row.get(1)?)));
-    let (CheckedBytes(there), last_seen): (CheckedBytes, Millis) = conn.prepare_cached(READ)?.query_row([row], read)?;
-    let joined = stored_events(&there, last_seen)?.plus(new);
+    let (CheckedBytes(stored), last_seen): (CheckedBytes, Millis) =
+        conn.prepare_cached(READ)?.query_row([row], read)?;
+    let joined = stored_events(&stored, last_seen)?.plus(new);
     let packed = joined.pack();
     if VisitorEvents::read(&packed) != Some(joined) {
         return Err(StoreError::Corrupt { what: "visitor's events" });
@@ -455,8 +455,8 @@ pub(crate) fn write_events(conn: &rusqlite::Connection, row: i64, new: VisitorEv
     Ok(())
 }
 
-/// Adds the facts and gives the hour of the newest receipt among them: a finer time would move the visitor's place among
-/// its person's, which is an index, with every page it views.
+/// Adds the facts and returns the hour of the newest receipt among them. A finer time would move the visitor in its
+/// person's index at every page view.
 fn add(
     group: &mut WriteTxn<'_>,
     tenant: TenantNo,
@@ -480,8 +480,8 @@ fn add(
     Ok(hour_of_newest(facts.iter().filter(|placed| !placed.is_told())))
 }
 
-/// A page's fact without its writes of segments that audiences fill, which the edge refuses as far as it knows; `None`
-/// where it has none of them.
+/// A page's fact without its writes to segments of materialised audiences; `None` if it has no such write. The edge
+/// refuses these writes as far as it knows the segments.
 fn without_materialised(group: &WriteTxn<'_>, tenant: TenantNo, placed: &PlacedFact<'_>) -> Option<Fact> {
     let FactKind::Segments { writes } = &placed.fact.what else { return None };
     let materialised = group.materialised_of(tenant);

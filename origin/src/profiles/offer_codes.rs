@@ -1,11 +1,11 @@
-//! The offer codes that a visitor got, as rows beside its profile.
+//! Offer codes assigned to a visitor, as rows in addition to its profile.
 
 use crate::base::integers::{signed, unsigned};
 use crate::store::StoreError;
 use causeway_shared::facts::offer_slots::{HeldSlot, HeldSlots};
 use rusqlite::{Connection, Row};
 
-/// Joins new units with those of a visitor's row.
+/// Joins new offer codes with the stored ones of a visitor's row.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -26,7 +26,7 @@ pub(crate) fn read_code(row: &Row<'_>) -> rusqlite::Result<(u32, HeldSlot)> {
     Ok((row.get(0)?, HeldSlot { number: row.get(1)?, at: unsigned(row.get(2)?) }))
 }
 
-/// The units of a visitor's row.
+/// The offer codes of a visitor's row.
 ///
 /// # Errors
 /// [`StoreError`].

@@ -1,5 +1,5 @@
-//! When a visitor bought and for how much, kept as long as its actions: what a model learns conversions and prices from.
-//! A purchase that no click pays for is kept by itself for a day: its click may come late.
+//! Purchases of a visitor by minute, stored as long as its actions; models learn conversions and prices from them. An
+//! unpaid purchase is stored separately for a day, because its click may arrive late.
 
 use causeway_shared::base::ids::{Micros, Millis, OrderHash};
 use causeway_shared::base::limits;
@@ -10,41 +10,41 @@ use rusqlite::{Connection, Row};
 use crate::base::integers::{signed, unsigned};
 use crate::store::{PersonNo, StoreError, TenantNo};
 
-/// How long one waits for the click that pays for it.
+/// Time that an unpaid purchase waits for its click, in milliseconds.
 const WAIT_MS: Millis = 86_400_000;
-/// So many of a visitor wait: a click looks at all of a person's.
+/// Most waiting purchases of a visitor; a click reads those of the whole person.
 const WAITING: u32 = 100;
 
 /// The purchases of one minute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MinutePurchases {
-    /// When.
+    /// The minute.
     pub minute: Minute,
-    /// How many.
+    /// Number of purchases.
     pub count: u32,
-    /// Their values together.
+    /// Sum of their values.
     pub value: Micros,
 }
 
 /// One purchase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Purchase {
-    /// Row in `visitors`.
+    /// Row of the visitor in `visitors`.
     pub visitor: i64,
-    /// First eight bytes of its FactId.
+    /// First eight bytes of the FactId.
     pub id: i64,
-    /// When it happened.
+    /// Minute of the purchase.
     pub at: Minute,
-    /// When it was received.
+    /// Time of receipt, in milliseconds since the epoch.
     pub received: Millis,
-    /// What it was worth.
+    /// Value of the purchase.
     pub value: Micros,
-    /// Its order, where it says one.
+    /// Hash of the order, if the purchase names one.
     pub order: Option<OrderHash>,
 }
 
 impl Purchase {
-    /// From the columns of `purchases_unpaid`, in this order.
+    /// Reads the columns of `purchases_unpaid`, in the order of the fields.
     fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
         let (visitor, id, at) = (row.get(0)?, row.get(1)?, Minute(row.get(2)?));
         let order: Option<i64> = row.get(5)?;
@@ -53,12 +53,12 @@ impl Purchase {
     }
 }
 
-/// Adds those among new facts of a visitor.
+/// Adds the purchases among new facts of a visitor.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
 pub fn add<'f>(conn: &Connection, visitor: i64, facts: impl IntoIterator<Item = &'f Fact>) -> Result<(), StoreError> {
-    // Half of the largest number each, so that no sum is too large for its column.
+    // Each term is at most half of the largest number, so that the sum fits its column.
     const PUT: &str = "INSERT INTO purchases (place, count, value) VALUES (?1, 1, ?2) ON CONFLICT (place) DO UPDATE
         SET count = count + 1, value = min(value, 4611686018427387903) + min(excluded.value, 4611686018427387903)";
     for fact in facts {
@@ -71,7 +71,7 @@ pub fn add<'f>(conn: &Connection, visitor: i64, facts: impl IntoIterator<Item = 
     Ok(())
 }
 
-/// A visitor's, in order.
+/// A visitor's purchases by minute, in order.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
@@ -86,7 +86,7 @@ pub fn load_purchases(conn: &Connection, visitor: i64) -> Result<Vec<MinutePurch
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-/// Keeps one that no click pays for yet, unless its visitor was erased meanwhile, or has many that wait.
+/// Stores an unpaid purchase, unless its visitor was erased meanwhile or has too many waiting.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
@@ -103,7 +103,7 @@ pub fn await_payment(conn: &Connection, bought: &Purchase, now: Millis) -> Resul
     Ok(())
 }
 
-/// Whether anybody's wait.
+/// Whether any purchase waits for its click.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
@@ -111,7 +111,7 @@ pub fn any_waits(conn: &Connection) -> Result<bool, StoreError> {
     Ok(conn.prepare_cached("SELECT 1 FROM purchases_unpaid WHERE visitor > 0 LIMIT 1")?.exists([])?)
 }
 
-/// A visitor's that wait, of those that a click at that minute may pay for.
+/// A visitor's waiting purchases that a click at minute `click` may pay for.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
@@ -129,7 +129,7 @@ pub fn unpaid_purchases(
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-/// All that wait of a person's visitors, of those seen last.
+/// Waiting purchases of a person's most recently seen visitors.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
@@ -144,7 +144,7 @@ pub fn unpaid_of(conn: &Connection, person: PersonNo, now: Millis) -> Result<Vec
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-/// One is paid for: it waits no longer.
+/// Removes a paid purchase from the waiting ones.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
@@ -154,7 +154,7 @@ pub fn mark_paid(conn: &Connection, bought: &Purchase) -> Result<(), StoreError>
     Ok(())
 }
 
-/// Notes that a purchase of an order was paid for, unless its visitor was erased meanwhile.
+/// Records that an order was paid for, unless its visitor was erased meanwhile.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
@@ -168,7 +168,7 @@ pub fn note_paid(conn: &Connection, bought: &Purchase) -> Result<(), StoreError>
     Ok(())
 }
 
-/// Whether a purchase of an order was paid for, of one of these visitors.
+/// Whether an order was paid for through any of these visitors.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
@@ -187,7 +187,7 @@ pub fn is_paid(
     Ok(false)
 }
 
-/// A visitor's of before a day go, and those that waited long enough.
+/// Deletes a visitor's purchases before a day, and waiting purchases whose time is over.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
@@ -199,7 +199,7 @@ pub fn trim_purchases(conn: &Connection, visitor: i64, before: Day, now: Millis)
     drop_within(conn, minute_place(visitor, Minute(0)), minute_place(visitor, before.start()))
 }
 
-/// Drops all of a visitor's.
+/// Deletes all purchases of a visitor.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
@@ -214,7 +214,7 @@ fn drop_within(conn: &Connection, from: i64, to: i64) -> Result<(), StoreError> 
     Ok(())
 }
 
-/// A minute's key in the table.
+/// Key of a minute in the table: the visitor in the upper 32 bits, the minute in the lower 32.
 fn minute_place(visitor: i64, minute: Minute) -> i64 {
     visitor << 32 | i64::from(minute.0)
 }

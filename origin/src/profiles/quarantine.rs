@@ -1,5 +1,5 @@
-//! Facts that wait, as something stored cannot be read: the row of their visitor, or a part of their tenant's
-//! catalogue. They were acknowledged, so they are set aside until it can; all that came with them is folded.
+//! Quarantine of facts while their visitor's row, or a part of their tenant's catalogue, cannot be read. The facts were
+//! acknowledged, so they wait; all other facts of their batch are folded.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::profiles::placed::PlacedFact;
 use crate::store::write_txn::TxnRules;
 use crate::store::{CheckedBytes, StoreError, TenantNo};
 
-/// Notes that a visitor's row cannot be read: whoever folds again sets its facts aside.
+/// Records that a visitor's row cannot be read, so that folds put its facts into quarantine.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
@@ -35,7 +35,7 @@ pub(crate) fn quarantined_rows(conn: &Connection) -> Result<BTreeSet<i64>, Store
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-/// Whether facts of a visitor are set aside.
+/// Whether facts of a visitor are in quarantine.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
@@ -45,13 +45,13 @@ pub fn is_quarantined(conn: &Connection, tenant: TenantNo, visitor: VisitorId) -
     Ok(conn.prepare_cached(READ)?.exists((tenant.0, visitor.as_bytes()))?)
 }
 
-/// The row that facts of nobody wait under, while their tenant's catalogue cannot be read: no visitor has one below
-/// zero.
+/// Row under which a tenant's facts without a visitor wait while its catalogue cannot be read; no visitor has a
+/// negative row.
 pub(super) fn row_of_nobody(tenant: TenantNo) -> i64 {
     -tenant.0
 }
 
-/// Sets facts of a row aside, except those that were counted; gives how many were not there.
+/// Puts facts into quarantine under a row, except facts that were counted before. Returns the number of added facts.
 pub(super) fn set_facts_aside(
     conn: &Connection,
     row: i64,
@@ -81,14 +81,14 @@ pub(crate) fn has_any(conn: &Connection, row: i64) -> Result<bool, StoreError> {
     Ok(conn.prepare_cached("SELECT 1 FROM set_aside WHERE row = ?1 LIMIT 1")?.exists([row])?)
 }
 
-/// Whoever is erased needs no row to be read.
+/// Removes an erased visitor from the quarantine; its row need not be read.
 pub(crate) fn forget_visitor(conn: &Connection, row: i64) -> Result<(), StoreError> {
     conn.prepare_cached("DELETE FROM set_aside WHERE row = ?1")?.execute([row])?;
     conn.prepare_cached("DELETE FROM unreadable WHERE row = ?1")?.execute([row])?;
     Ok(())
 }
 
-/// How many facts are set aside.
+/// Number of facts in quarantine.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
@@ -97,8 +97,8 @@ pub fn count_facts(conn: &Connection) -> Result<u64, StoreError> {
     Ok(conn.prepare_cached("SELECT count(*) FROM set_aside")?.query_row([], count)?)
 }
 
-/// A row's facts as they came, in the order they came: the edges' and the admin side's. None where its tenant is not
-/// configured, or its catalogue cannot be read.
+/// Quarantined facts of a row, in order of arrival, as records of edges and of the admin API. Empty if the tenant is
+/// not configured or its catalogue cannot be read.
 pub(crate) fn records_of(
     conn: &Connection,
     rules: &TxnRules,

@@ -1,5 +1,5 @@
-//! Packed bytes as a column of the store has them: a CRC-32 comes first, which is compared when they are read. A bit that
-//! flips on the disk is an error of this one value, not another number.
+//! Packed bytes as a column stores them: a CRC-32, then the bytes. The CRC-32 is checked at each read, so that a
+//! flipped bit on the disk makes one value unreadable instead of wrong.
 
 use causeway_shared::wire::WireError;
 use rusqlite::ToSql;
@@ -7,7 +7,7 @@ use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ToSqlOutput, Value, 
 
 use super::StoreError;
 
-/// Bytes of the CRC-32, big-endian.
+/// Length of the CRC-32 in bytes; it is big-endian.
 const SUM: usize = 4;
 
 /// The packed bytes of one value. Empty bytes are stored as an empty value, which has no checksum.
@@ -15,10 +15,10 @@ const SUM: usize = 4;
 pub struct CheckedBytes(pub Vec<u8>);
 
 impl CheckedBytes {
-    /// The packed bytes of a stored value, where they lie.
+    /// The packed bytes of a stored value, borrowed from it.
     ///
     /// # Errors
-    /// [`WireError::Checksum`] where the CRC-32 is not that of the bytes.
+    /// [`WireError::Checksum`] if the CRC-32 does not match the bytes.
     pub fn open(stored: &[u8]) -> Result<&[u8], WireError> {
         if stored.is_empty() {
             return Ok(stored);
@@ -27,15 +27,15 @@ impl CheckedBytes {
         if crc32fast::hash(bytes) == u32::from_be_bytes(*sum) { Ok(bytes) } else { Err(WireError::Checksum) }
     }
 
-    /// The packed bytes of a column, where they lie.
+    /// The packed bytes of a column, borrowed from it.
     ///
     /// # Errors
-    /// [`StoreError::Form`] with [`WireError::Checksum`], and [`StoreError::Sqlite`] where the column holds no bytes.
+    /// [`StoreError::Form`] with [`WireError::Checksum`]; [`StoreError::Sqlite`] if the column holds no blob.
     pub fn open_column(stored: ValueRef<'_>) -> Result<&[u8], StoreError> {
         Ok(Self::open(stored.as_blob().map_err(rusqlite::Error::from)?)?)
     }
 
-    /// The value to store.
+    /// The stored form of packed bytes.
     #[must_use]
     pub fn seal(bytes: &[u8]) -> Vec<u8> {
         if bytes.is_empty() {

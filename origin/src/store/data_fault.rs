@@ -1,28 +1,27 @@
-//! Names of the files of a data directory, and what is wrong with a directory from which one of them is missing, cut or
-//! replaced.
+//! File names of a data directory, and the faults of a directory in which a file is missing, cut or replaced.
 
 /// File name of the marker in the data directory.
 pub const MARKER: &str = "causeway.marker";
 
-/// File name of the audience index, which only a directory with a store has.
+/// File name of the audience index; only a directory with a store has one.
 pub(crate) const AUDIENCE_INDEX: &str = "columns";
 
 /// File name of the log in the data directory.
 pub const LOG: &str = "log.db";
 
-/// File name of the log's tail, which holds the highest record that was acknowledged.
+/// File name of the log's tail, which holds the number of the highest acknowledged record.
 pub(crate) const LOG_TAIL: &str = "log.db-tail";
 
-/// File name of the write-ahead file of the log, which SQLite makes.
+/// File name of the log's write-ahead file, which SQLite creates.
 pub(crate) const LOG_WAL: &str = "log.db-wal";
 
 /// File name of the journal in the data directory.
 pub const JOURNAL: &str = "erasures.db";
 
-/// What is wrong with the files of a data directory.
+/// A fault of the files of a data directory.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DataFault {
-    /// The store is missing, and other files say that there was one.
+    /// The store is missing, although other files show that there was one.
     #[error(
         "{STORE} is missing or empty, and the directory had one: put it back, or restore a backup with `causeway restore --from FOLDER`. \
          To begin without any data, choose an empty directory"
@@ -31,30 +30,31 @@ pub enum DataFault {
     /// The log is missing.
     #[error("{LOG} is missing: acknowledged facts that the store does not hold yet are in it{}", describe_lost(*.highest, *.folded))]
     LogMissing {
-        /// The highest record that was acknowledged, where its tail file says so.
+        /// Number of the highest acknowledged record; `None` if the tail file does not say.
         highest: Option<u64>,
-        /// The highest record that the store holds.
+        /// Number of the highest record that the store holds.
         folded: u64,
     },
-    /// The log ends before what was acknowledged: it, or its write-ahead file, was cut or replaced by an older copy.
+    /// The log ends before the highest acknowledged record: the log or its write-ahead file was cut or replaced by an
+    /// older copy.
     #[error(
         "{LOG} ends with record {found}, and record {highest} was acknowledged: {LOG} or {LOG}-wal was cut or replaced"
     )]
     LogCut {
-        /// The highest record that was acknowledged.
+        /// Number of the highest acknowledged record.
         highest: u64,
-        /// The highest record in the log.
+        /// Number of the highest record in the log.
         found: u64,
     },
-    /// The store is older than the log: records that it lacks were let go.
+    /// The store is older than the log: the log deleted records that the store lacks.
     #[error(
-        "{STORE} holds the log's records up to {folded}, and {LOG} has let go those up to {let_go}: {STORE} was replaced by an \
+        "{STORE} holds the log's records up to {folded}, and {LOG} has deleted those up to {let_go}: {STORE} was replaced by an \
          older copy. Put the right one back, or restore a backup with `causeway restore --from FOLDER`"
     )]
     StoreOlder {
-        /// The highest record that the store holds.
+        /// Number of the highest record that the store holds.
         folded: u64,
-        /// The highest record that the log let go.
+        /// Number of the highest record that the log deleted.
         let_go: u64,
     },
     /// A file belongs to another store.
@@ -66,7 +66,7 @@ pub enum DataFault {
 }
 
 impl DataFault {
-    /// Whether [`accept_loss`] can go on without what is lost.
+    /// Whether `causeway data accept-loss` can continue without the lost data.
     #[must_use]
     pub fn is_acceptable(&self) -> bool {
         !matches!(self, Self::StoreMissing | Self::ForeignFile(_) | Self::UnreadableMarker(_))

@@ -1,4 +1,4 @@
-//! Why the store did not do what was asked.
+//! Errors of the store.
 
 use crate::store::data_fault::DataFault;
 use crate::store::id_error::IdError;
@@ -6,34 +6,34 @@ use causeway_shared::base::ids::TenantId;
 use causeway_shared::wire::WireError;
 use std::path::{Path, PathBuf};
 
-/// Why the store did not do what was asked.
+/// An error of the store.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The data directory or its lock cannot be had.
+    /// The data directory or a lock in it cannot be used.
     #[error("cannot use the data directory {}", path.display())]
     Directory {
         /// The directory.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
     /// Another process serves from this directory.
     #[error("another `causeway serve` uses {}: stop it first", .0.display())]
     InUse(PathBuf),
-    /// A restore goes on, or a command that writes while a restore is to begin.
-    #[error("another command writes to {}: let it end first", .0.display())]
+    /// A restore is running, or a restore cannot start while another command writes.
+    #[error("another command is writing to {}: let it end first", .0.display())]
     Writing(PathBuf),
-    /// A job runs over the store.
-    #[error("a job runs over {}: let it end first; `causeway job list` shows it", .0.display())]
+    /// A job is running over the store.
+    #[error("a job is running over {}: let it end first; `causeway job list` shows it", .0.display())]
     Job(PathBuf),
-    /// A job was told to stop between two transactions.
-    #[error("it was told to stop")]
+    /// A job was stopped between two transactions.
+    #[error("the run was stopped")]
     Stopped,
     /// A restore, or the import of an export, was interrupted.
     #[error("a restore or import of {} was interrupted: run `causeway restore` again, or `causeway import everything`", .0.display())]
     HalfRestored(PathBuf),
-    /// There is no store yet.
+    /// The store does not exist yet.
     #[error("there is no store at {}: has `causeway serve` run?", .0.display())]
     Missing(PathBuf),
     /// The files of the data directory do not belong together, or one is missing.
@@ -44,24 +44,24 @@ pub enum StoreError {
     Data {
         /// The directory.
         path: PathBuf,
-        /// What is wrong.
+        /// The fault.
         fault: DataFault,
     },
-    /// The journal of erasures is there and cannot be read: without it, who was erased might come back.
+    /// The journal of erasures exists and cannot be read. Without it, erased visitors might come back.
     #[error("the journal of erasures {} cannot be read: {why}", path.display())]
     Journal {
-        /// Its file.
+        /// The journal's file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         why: String,
     },
-    /// Another program's file has the store's name.
+    /// A file of another program has the store's name.
     #[error("the store's file is another program's: this release knows none of its tables")]
     Foreign,
-    /// A later release wrote it.
-    #[error("a later release wrote the store {}: use that one, or `causeway restore` the backup of before", .0.display())]
+    /// A later release wrote the store.
+    #[error("a later release wrote the store {}: use that release, or restore an earlier backup with `causeway restore`", .0.display())]
     Later(PathBuf),
-    /// An earlier release serves from it, which a schema that it does not know would bar from starting again.
+    /// An earlier release serves from the store; after a migration it could not start again.
     #[error("the origin that serves from {} is of an earlier release: restart it with this one first", .0.display())]
     Earlier(PathBuf),
     /// The store's file cannot be used.
@@ -69,55 +69,55 @@ pub enum StoreError {
     File {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: Box<Self>,
     },
-    /// SQLite refused.
+    /// SQLite reported an error.
     #[error("the store failed")]
     Sqlite(#[source] rusqlite::Error),
     /// The schema could not be brought up to date.
     #[error("the store's schema cannot be brought up to date")]
     Migration(#[from] rusqlite_migration::Error),
-    /// No random bits can be had.
+    /// No random bytes are available.
     #[error("the operating system gives no random bytes")]
     Random(#[from] getrandom::Error),
-    /// A value in the store is not what this release writes.
+    /// A stored value does not have the form that this release writes.
     #[error("the store holds a {what} that cannot be read")]
     Corrupt {
         /// Which value.
         what: &'static str,
     },
-    /// Facts of a tenant that is not configured wait to be folded.
+    /// Facts wait to be folded for a tenant that is not configured.
     #[error(
         "the log holds acknowledged facts of the tenant `{0}`, which the configuration lacks: configure it as it was and \
-         start; once the origin has started and stopped with it, it may go"
+         start; after one start and stop of the origin the tenant may be removed"
     )]
     NoTenant(TenantId),
-    /// A stored form that cannot be read.
+    /// A stored form cannot be read.
     #[error("the store holds a form that cannot be read")]
     Form(#[from] WireError),
-    /// What a visitor's rows hold cannot be read: its facts wait.
-    #[error("what is stored of the visitor in row {row} of `visitors` cannot be read")]
+    /// Stored data of a visitor cannot be read; its facts wait.
+    #[error("the stored data of the visitor in row {row} of `visitors` cannot be read")]
     Visitor {
         /// The row.
         row: i64,
-        /// Why.
+        /// The cause.
         #[source]
         source: Box<Self>,
     },
 }
 
 impl From<rusqlite::Error> for StoreError {
-    /// A column that [`CheckedBytes`] or [`visitor_at`] refused is an error of its value.
+    /// A column that `CheckedBytes` or [`crate::store::visitor_at`] refused is an error of its value.
     fn from(error: rusqlite::Error) -> Self {
         match error {
             rusqlite::Error::FromSqlConversionFailure(_, _, why) if why.is::<IdError>() => {
                 Self::Corrupt { what: "visitor's id" }
             }
-            rusqlite::Error::FromSqlConversionFailure(place, kind, why) => match why.downcast::<WireError>() {
+            rusqlite::Error::FromSqlConversionFailure(column, kind, why) => match why.downcast::<WireError>() {
                 Ok(form) => Self::Form(*form),
-                Err(why) => Self::Sqlite(rusqlite::Error::FromSqlConversionFailure(place, kind, why)),
+                Err(why) => Self::Sqlite(rusqlite::Error::FromSqlConversionFailure(column, kind, why)),
             },
             other => Self::Sqlite(other),
         }
@@ -125,7 +125,7 @@ impl From<rusqlite::Error> for StoreError {
 }
 
 impl StoreError {
-    /// Names the file, where the reason does not.
+    /// Adds the file's path, if the error does not contain it.
     pub(crate) fn of_file(self, path: &Path) -> Self {
         match self {
             Self::Foreign | Self::Sqlite(_) | Self::Migration(_) => {
@@ -135,7 +135,7 @@ impl StoreError {
         }
     }
 
-    /// Whether another connection wrote, or held what it read, for longer than this one waits.
+    /// Whether another connection wrote or read for longer than this one waits.
     #[must_use]
     pub fn is_busy(&self) -> bool {
         use rusqlite::ErrorCode::{DatabaseBusy, DatabaseLocked};
@@ -146,7 +146,7 @@ impl StoreError {
         }
     }
 
-    /// Whether a statement was ended, as it took too long.
+    /// Whether a statement was interrupted because it took too long.
     #[must_use]
     pub fn is_interrupted(&self) -> bool {
         match self {
@@ -156,13 +156,13 @@ impl StoreError {
         }
     }
 
-    /// Whether it is what one value holds that cannot be read: the store may have all others.
+    /// Whether a single stored value cannot be read; the store may hold all others.
     #[must_use]
     pub fn is_of_a_value(&self) -> bool {
         matches!(self, Self::Corrupt { .. } | Self::Form(_) | Self::Visitor { .. })
     }
 
-    /// Names the visitor's row, where the reason is what it holds.
+    /// Adds the visitor's row, if the error concerns a stored value.
     #[must_use]
     pub fn of_visitor(self, row: i64) -> Self {
         match self {

@@ -1,4 +1,4 @@
-//! Whether a directory without a store had one.
+//! Detection of a directory that had a store and lost it.
 
 use crate::store::data_fault::{AUDIENCE_INDEX, DataFault, JOURNAL, LOG, LOG_TAIL, LOG_WAL, MARKER};
 use std::path::Path;
@@ -9,7 +9,7 @@ pub(crate) fn data_fault(data: &Path, fault: DataFault) -> StoreError {
     StoreError::Data { path: data.to_owned(), fault }
 }
 
-/// Refuses to make a store in a directory that had one.
+/// Refuses to create a store in a directory that had one.
 ///
 /// # Errors
 /// [`StoreError::Data`].

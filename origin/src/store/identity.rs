@@ -1,8 +1,8 @@
-//! The random identity of a store, which its log, its journal and its marker repeat.
+//! The random identity of a store; its log, journal and marker repeat it.
 
 use std::fmt;
 
-/// The random name of a store, which its log and its journal repeat.
+/// Random identity of a store; its log and its journal repeat it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StoreIdentity([u8; 16]);
 
@@ -11,7 +11,7 @@ impl StoreIdentity {
         bytes.and_then(|bytes| bytes.try_into().ok()).map(Self)
     }
 
-    /// As a column.
+    /// The identity as a column stores it.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8; 16] {
         &self.0

@@ -1,10 +1,10 @@
-//! The names of visitors in reports of jobs.
+//! Removal of visitors from the reports of jobs.
 
 use crate::store::StoreError;
 use causeway_shared::base::ids::VisitorId;
 use rusqlite::Connection;
 
-/// Takes a visitor's name out of reports: the list that it is in goes.
+/// Removes the list that contains a visitor from all reports of `reconcile`.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].

@@ -1,5 +1,5 @@
-//! The journal of erasures: a SQLite file of its own beside the store. No backup copies it and no restore replaces it, so
-//! that a store which comes back from before an erasure learns of it again.
+//! The journal of erasures: a separate SQLite file next to the store. No backup copies it and no restore replaces it,
+//! so that a store restored from before an erasure learns of the erasure.
 
 use crate::base::attribution::Attribution;
 use crate::store::data_fault::JOURNAL;
@@ -19,34 +19,34 @@ use crate::store::{self, StoreError};
 const IDENTITY: &str =
     "CREATE TABLE IF NOT EXISTS identity (id INTEGER PRIMARY KEY CHECK (id = 1), identity BLOB NOT NULL) STRICT";
 
-/// Who says what comes from it.
+/// Author of changes that are replayed from the journal.
 pub const BY: &str = "journal";
 
-/// The open journal. One transaction of the store that erases writes here before it commits.
+/// The open journal. A store transaction that erases writes here before it commits.
 #[derive(Debug)]
 pub struct ErasureJournal(Mutex<Connection>);
 
 impl ErasureJournal {
-    /// Opens the journal in the data directory, made if need be.
+    /// Opens the journal in the data directory, or creates it, and reads it completely.
     ///
     /// # Errors
-    /// [`StoreError::ErasureJournal`]: it is there and cannot be read.
+    /// [`StoreError::Journal`]: the journal exists and cannot be read.
     pub fn open(data: &Path) -> Result<Self, StoreError> {
         open_with(data, Self::new)
     }
 
-    /// The journal of a store that another process serves, which has read it whole.
+    /// Opens the journal of a store that another process serves; that process has read it completely.
     ///
     /// # Errors
-    /// [`StoreError::ErasureJournal`]: it cannot be opened.
+    /// [`StoreError::Journal`]: the journal cannot be opened.
     pub fn beside(data: &Path) -> Result<Self, StoreError> {
         open_with(data, |conn| apply_settings(&conn).map(|()| Self(Mutex::new(conn))))
     }
 
-    /// The journal in an open connection, read whole.
+    /// The journal in an open connection, read completely.
     ///
     /// # Errors
-    /// [`StoreError`]: it is damaged, or no journal.
+    /// [`StoreError`]: the file is damaged, or is no journal.
     pub fn new(conn: Connection) -> Result<Self, StoreError> {
         apply_settings(&conn)?;
         let said: String = conn.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
@@ -67,7 +67,7 @@ impl ErasureJournal {
                 PRIMARY KEY (tenant, receipt, at)
             ) STRICT, WITHOUT ROWID",
         )?;
-        // What a process that ended has written is read back, and may go with the power: a commit makes it durable.
+        // Data that an ended process wrote without a sync could be lost with the power; this commit makes it durable.
         let starts: i32 = conn.query_row("PRAGMA user_version", [], |row| row.get(0))?;
         conn.pragma_update(None, "user_version", starts.wrapping_add(1))?;
         let journal = Self(Mutex::new(conn));
@@ -76,10 +76,10 @@ impl ErasureJournal {
         Ok(journal)
     }
 
-    /// Adds entries, durably, and who asked for erasures; those that are there stay.
+    /// Adds entries and requests for erasures durably; existing ones stay.
     ///
     /// # Errors
-    /// [`StoreError`]; then none was added.
+    /// [`StoreError`]; then nothing was added.
     pub fn keep(&self, entries: &[(String, Fact)], asked: &[RequestedErasure]) -> Result<(), StoreError> {
         if entries.is_empty() && asked.is_empty() {
             return Ok(());
@@ -98,7 +98,7 @@ impl ErasureJournal {
         Ok(tx.commit()?)
     }
 
-    /// Who asked for which erasure.
+    /// All requests for erasures.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -113,10 +113,10 @@ impl ErasureJournal {
         Ok(rows.collect::<Result<_, _>>()?)
     }
 
-    /// Shows all entries, one after the other: the tenant's name, and an erasure as a fact.
+    /// Calls `each` for every entry, with the tenant's name and the erasure as a fact.
     ///
     /// # Errors
-    /// [`StoreError`]: one cannot be read, or what `each` gives.
+    /// [`StoreError`]: an entry cannot be read, or `each` failed.
     pub fn each(&self, mut each: impl FnMut(String, Fact) -> Result<(), StoreError>) -> Result<(), StoreError> {
         let conn = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut statement = conn.prepare("SELECT tenant, fact FROM erasures ORDER BY tenant, fact")?;
@@ -128,7 +128,7 @@ impl ErasureJournal {
     }
 }
 
-/// The journal's file for reading, if there is one with its table.
+/// Opens the journal's file for reading, if it exists and has its table.
 fn open_existing(data: &Path) -> Result<Option<Connection>, StoreError> {
     let path = data.join(JOURNAL);
     if !path.exists() {
@@ -143,20 +143,20 @@ fn open_existing(data: &Path) -> Result<Option<Connection>, StoreError> {
     opened().map_err(|e: StoreError| StoreError::Journal { path: path.clone(), why: crate::base::error_chain(&e) })
 }
 
-/// The identity of the store that the journal belongs to, if both are there.
+/// Identity of the store that the journal belongs to; `None` if the journal or its identity is missing.
 ///
 /// # Errors
-/// [`StoreError::ErasureJournal`].
+/// [`StoreError::Journal`].
 pub fn store_of(data: &Path) -> Result<Option<StoreIdentity>, StoreError> {
     let Some(conn) = open_existing(data)? else { return Ok(None) };
     let read = conn.query_row("SELECT identity FROM identity", [], |row| row.get(0)).optional()?;
     Ok(StoreIdentity::from_column(read))
 }
 
-/// Makes the journal the one of a store; it is made if need be.
+/// Binds the journal to a store; creates the journal if necessary.
 ///
 /// # Errors
-/// [`StoreError::ErasureJournal`].
+/// [`StoreError::Journal`].
 pub fn bind_journal(data: &Path, store: StoreIdentity) -> Result<(), StoreError> {
     const BIND: &str = "INSERT INTO identity (id, identity) VALUES (1, ?1)
         ON CONFLICT DO UPDATE SET identity = excluded.identity WHERE identity <> excluded.identity";
@@ -182,52 +182,52 @@ fn apply_settings(conn: &Connection) -> Result<(), StoreError> {
     Ok(conn.pragma_update(None, "synchronous", "EXTRA")?)
 }
 
-/// The entry of a visitor that was erased.
+/// Entry for an erased visitor.
 #[must_use]
 pub fn visitor_fact(receipt: FactId, visitor: VisitorId, at: Millis) -> Fact {
     let what = FactKind::Erasure { scope: ErasureScope::Visitor, id: None, also: Vec::new() };
     Fact { position: 0, id: receipt, visitor, received: at, at, what }
 }
 
-/// The entry of an alternate id that was erased, under one of its hashes.
+/// Entry for one hash of an erased alternate id.
 #[must_use]
 pub fn id_fact(receipt: FactId, id: AlternateId, at: Millis) -> Fact {
     let what = FactKind::Erasure { scope: ErasureScope::Visitor, id: Some(id), also: Vec::new() };
     Fact { position: 0, id: receipt, visitor: VisitorId::NOBODY, received: at, at, what }
 }
 
-/// Whether an entry says no more than that an id's history ended: whoever went with it has one of their own.
+/// Whether an entry only ends an id's history. Each visitor that was erased with the id has its own entry.
 #[must_use]
 pub fn is_end(fact: &Fact) -> bool {
     matches!(&fact.what, FactKind::Erasure { scope: ErasureScope::Visitor, id: Some(_), also } if also.is_empty())
 }
 
-/// An erasure that somebody asked for, as the journal keeps it.
+/// A request for an erasure, as the journal stores it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestedErasure {
     /// The tenant's name.
     pub tenant: String,
-    /// The erasure's.
+    /// Receipt of the erasure.
     pub receipt: FactId,
-    /// When it was asked for.
+    /// Time of the request.
     pub at: Millis,
-    /// By whom, and why.
+    /// Author and reason.
     pub said: Attribution,
 }
 
-/// Who said a record, from a row. What cannot be read takes no record with it.
+/// Attribution of a record, from a row. An unreadable attribution counts as absent, so that the record remains usable.
 pub(crate) fn said_at(row: &rusqlite::Row<'_>, column: usize) -> rusqlite::Result<Option<Attribution>> {
     let text: Option<String> = row.get(column)?;
     Ok(text.and_then(|text| read_said(&text)))
 }
 
-/// Who said it, as text.
+/// An attribution as text.
 pub(crate) fn attribution_text(said: &Attribution) -> Result<String, StoreError> {
-    serde_json::to_string(said).map_err(|_| StoreError::Corrupt { what: "name of who said it" })
+    serde_json::to_string(said).map_err(|_| StoreError::Corrupt { what: "attribution" })
 }
 
-/// Who said it, from that text.
+/// An attribution from its text; `None`, with a log line, if it cannot be read.
 pub(crate) fn read_said(text: &str) -> Option<Attribution> {
     let said = serde_json::from_str(text);
-    said.inspect_err(|e| tracing::error!(error = %e, "who said a record of the log cannot be read")).ok()
+    said.inspect_err(|e| tracing::error!(error = %e, "the attribution of a log record cannot be read")).ok()
 }

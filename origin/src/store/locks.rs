@@ -1,4 +1,4 @@
-//! Who has a data directory, and for what: locks of files in it, which end with the process that holds them.
+//! Locks of a data directory: locked files in it, which are released when the process ends.
 
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
@@ -10,42 +10,43 @@ use super::{StoreError, make_folder};
 
 const READY: &str = "causeway.ready";
 const SERVED: &str = "causeway.lock";
-/// Who looks at a lock has it for less.
+/// Longest wait for a process that only examines the lock.
 const LOOKED_AT: Duration = Duration::from_millis(200);
-/// How long an extension, or a write of segments, may take.
+/// Longest duration of an extension or of a write of segments.
 const EXTENDED: Duration = Duration::from_secs(5);
-/// How often it is tried again.
+/// Pause between two attempts.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// A lock that is held; let go with it.
+/// A held lock; dropping it releases the lock.
 #[derive(Debug)]
 pub struct StoreLock(#[expect(dead_code, reason = "the open file is the lock")] std::fs::File);
 
-/// Takes the data directory for writing beside others that write, or for a restore alone.
+/// Locks the data directory for writing: shared with other writers, or exclusively for a restore (`alone`).
 ///
 /// # Errors
-/// [`StoreError::Writing`] where one goes on that the other cannot be beside, [`StoreError::Directory`].
+/// [`StoreError::Writing`] while a process holds the lock in a way that excludes this one, [`StoreError::Directory`].
 pub fn lock_writing(data: &Path, alone: bool) -> Result<StoreLock, StoreError> {
     lock_file(data, "causeway.writing", alone, StoreError::Writing)
 }
 
-/// Takes the data directory for one run of a job: there is never a second one, in whatever process.
+/// Locks the data directory for one run of a job; over all processes, at most one run is active.
 ///
 /// # Errors
-/// [`StoreError::Job`] where there is one already, [`StoreError::Directory`].
+/// [`StoreError::Job`] while another run is active, [`StoreError::Directory`].
 pub fn lock_job(data: &Path) -> Result<StoreLock, StoreError> {
     lock_file(data, "causeway.job", true, StoreError::Job)
 }
 
-/// Waits until nobody reads a segment's expiry to write a later one, nor, where this is to be done, writes segments.
+/// Locks the expiries of segments: exclusively (`alone`) to read an expiry and write a later one, or shared to write
+/// segments.
 ///
 /// # Errors
-/// [`StoreError::Writing`] where that takes too long, [`StoreError::Directory`].
+/// [`StoreError::Writing`] if another process holds the lock for too long, [`StoreError::Directory`].
 pub fn lock_extension(data: &Path, alone: bool) -> Result<StoreLock, StoreError> {
     try_lock(EXTENDED, || lock_file(data, "causeway.extending", alone, StoreError::Writing))
 }
 
-/// A lock that others have for no longer than a time.
+/// Retries a lock for at most the time `most`.
 fn try_lock(most: Duration, lock: impl Fn() -> Result<StoreLock, StoreError>) -> Result<StoreLock, StoreError> {
     let begun = Instant::now();
     loop {
@@ -56,7 +57,8 @@ fn try_lock(most: Duration, lock: impl Fn() -> Result<StoreLock, StoreError>) ->
     }
 }
 
-/// Says that this process serves, and has read the journal of erasures whole: until it ends store and journal are together.
+/// Marks this process as serving, with the journal of erasures read completely. Until the process ends, store and
+/// journal agree.
 ///
 /// # Errors
 /// [`StoreError::Directory`].
@@ -64,24 +66,25 @@ pub fn lock_ready(data: &Path) -> Result<StoreLock, StoreError> {
     wait_lock(data, READY)
 }
 
-/// Whether a process is [`ready`].
+/// Whether a process holds the lock of [`lock_ready`].
 #[must_use]
 pub fn is_ready(data: &Path) -> bool {
     is_held(data, READY)
 }
 
-/// Whether a process has the data directory for itself ([`lock`]).
+/// Whether a process holds the data directory exclusively ([`lock_folder`]).
 #[must_use]
 pub fn is_served(data: &Path) -> bool {
     is_held(data, SERVED)
 }
 
-/// Whether a process has a file's lock alone. It is looked at beside others that look: none takes the other for one that has it.
+/// Whether a process holds a file's lock exclusively. The examination takes a shared lock, so that two examinations do
+/// not exclude each other.
 fn is_held(data: &Path, name: &str) -> bool {
     data.is_dir() && matches!(lock_file(data, name, false, StoreError::InUse), Err(StoreError::InUse(_)))
 }
 
-/// Waits for a file's lock.
+/// Waits for a file's exclusive lock.
 fn wait_lock(data: &Path, name: &str) -> Result<StoreLock, StoreError> {
     let failed = |source| StoreError::Directory { path: data.to_owned(), source };
     let file = open_lock(data, name).map_err(failed)?;
@@ -89,7 +92,7 @@ fn wait_lock(data: &Path, name: &str) -> Result<StoreLock, StoreError> {
     Ok(StoreLock(file))
 }
 
-/// Takes the data directory for this process alone; who only looks whether one has it ([`is_served`]) is waited for.
+/// Locks the data directory for this process alone. Waits for a process that only examines the lock ([`is_served`]).
 ///
 /// # Errors
 /// [`StoreError::InUse`], [`StoreError::Directory`].
@@ -97,8 +100,7 @@ pub fn lock_folder(data: &Path) -> Result<StoreLock, StoreError> {
     try_lock(LOOKED_AT, || lock_file(data, SERVED, true, StoreError::InUse))
 }
 
-/// Takes a file's lock, alone or beside others that share it, or says who has it.
-/// Opens a lock's file. A link in its place is refused: it would have another file made or emptied.
+/// Opens a lock's file. A symbolic link is refused, because it could have another file created or emptied.
 fn open_lock(data: &Path, name: &str) -> std::io::Result<std::fs::File> {
     let mut options = std::fs::OpenOptions::new();
     options.write(true).create(true).truncate(true).mode(0o600).custom_flags(OFlags::NOFOLLOW.bits().cast_signed());

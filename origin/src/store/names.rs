@@ -1,6 +1,6 @@
-//! Names of attributes (S4.9, S4.10): each gets its token and its kind when the first fact that uses it is folded, by the
-//! one thread that folds, and keeps them until `retype` changes the kind or `forget` takes the name back. This alone depends on the order in which
-//! facts come: who uses a name first says what kind of value it has, and removing what nobody has used writes nothing.
+//! Names of attributes. A name gets its token and its value kind when the folding thread folds the first fact that uses
+//! it. It keeps them until `retype` changes the kind or `forget` removes the name. Nothing else depends on the order of
+//! facts: the first use of a name sets its kind, and the removal of an unused name writes nothing.
 
 pub mod events;
 
@@ -19,7 +19,7 @@ use rusqlite::Connection;
 use crate::base::integers::signed;
 use crate::store::{StoreError, TenantNo};
 
-/// A tenant's names.
+/// Loads a tenant's attribute names.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -28,27 +28,27 @@ pub fn load_dictionary(conn: &Connection, tenant: TenantNo) -> Result<NameDictio
     let corrupt = || StoreError::Corrupt { what: "name of an attribute" };
     let mut statement = conn.prepare_cached(READ)?;
     let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, String>(0)?, row.get::<_, u8>(1)?, row.get::<_, u16>(2)?));
-    let entries = statement.query_map([tenant.0], read)?.enumerate().map(|(place, row)| {
+    let entries = statement.query_map([tenant.0], read)?.enumerate().map(|(index, row)| {
         let (name, kind, token) = row?;
-        Ok((name, ValueKind::from_code(kind).filter(|_| usize::from(token) == place).ok_or_else(corrupt)?))
+        Ok((name, ValueKind::from_code(kind).filter(|_| usize::from(token) == index).ok_or_else(corrupt)?))
     });
     let entries: Vec<(String, ValueKind)> = entries.collect::<Result<_, StoreError>>()?;
     NameDictionary::from_entries(entries).ok_or_else(corrupt)
 }
 
-/// The names that a group's facts use, loaded when the first of a tenant comes.
+/// Attribute names that a transaction's facts use, loaded at the first fact of a tenant.
 #[derive(Debug, Default)]
 pub struct GroupNames {
     of_tenant: BTreeMap<TenantNo, NameDictionary>,
-    /// Pages with new names.
+    /// Dictionary pages with new names.
     pub changed: BTreeSet<(TenantNo, u16)>,
-    /// Attributes refused, by the code of the reason.
+    /// Reason codes of the refused attributes.
     pub refused: Vec<&'static str>,
 }
 
 impl GroupNames {
-    /// Keeps the new names that a fact brings. One that cannot be taken is left out, and its neighbours stay. A page
-    /// brings as many as its policy and the day's quotas say; the admin side (`None`) as many as there is room for.
+    /// Adds the new names of a fact. A refused name does not affect its neighbours. Names from a page (`page`) are
+    /// bounded by the tenant's policy and the day's quotas; names from the admin API (`None`) only by the room left.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -86,13 +86,13 @@ impl GroupNames {
         Ok(())
     }
 
-    /// What a fact writes, by token, once its names were brought.
+    /// A fact's writes by token, after [`Self::bring`] for the fact.
     pub fn tokens(&mut self, tenant: TenantNo, fact: &Fact) -> Vec<(NameToken, Option<AttributeValue>)> {
         self.of_tenant.get_mut(&tenant).map(|names| resolve_names(names, fact, |_| false).0).unwrap_or_default()
     }
 }
 
-/// Gives a token its name and kind: a new token, or one that had a name before.
+/// Gives a name and a kind to a token that is new or had another name.
 pub(crate) fn put_name(
     conn: &Connection,
     tenant: TenantNo,
@@ -111,14 +111,14 @@ pub(crate) fn page_of(token: NameToken) -> u16 {
     u16::try_from(usize::from(token.0) / limits::ATTRIBUTE_PAGE).unwrap_or(u16::MAX)
 }
 
-/// What pages bring names of, and how many new ones on one day.
+/// Quota of new names from pages for one day.
 #[derive(Debug, Clone, Copy)]
 struct NameQuota {
-    /// In `names_brought.what`.
+    /// Code in column `names_brought.what`.
     code: u8,
-    /// Of one visitor.
+    /// Most new names from one visitor.
     of_visitor: usize,
-    /// Of a tenant.
+    /// Most new names in one tenant.
     of_tenant: usize,
 }
 
@@ -129,7 +129,7 @@ impl NameQuota {
         Self { code: 1, of_visitor: limits::AUDIENCE_EVENTS_A_VISITOR, of_tenant: limits::AUDIENCE_EVENTS_A_DAY };
 }
 
-/// How many names pages of a visitor may still bring today.
+/// Number of names that pages of a visitor may still add today.
 fn name_quota(
     conn: &Connection,
     tenant: TenantNo,
@@ -139,13 +139,13 @@ fn name_quota(
 ) -> Result<usize, StoreError> {
     const READ: &str = "SELECT ifnull(sum(names), 0), ifnull(sum(names) FILTER (WHERE visitor = ?4), 0)
         FROM names_brought WHERE tenant = ?1 AND what = ?2 AND day = ?3";
-    let place = (tenant.0, of.code, signed(now / DAY_MS), visitor.as_bytes());
-    let (all, own): (u32, u32) = conn.prepare_cached(READ)?.query_row(place, |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let key = (tenant.0, of.code, signed(now / DAY_MS), visitor.as_bytes());
+    let (all, own): (u32, u32) = conn.prepare_cached(READ)?.query_row(key, |row| Ok((row.get(0)?, row.get(1)?)))?;
     let left = |most: usize, brought: u32| most.saturating_sub(brought as usize);
     Ok(left(of.of_visitor, own).min(left(of.of_tenant, all)))
 }
 
-/// Notes that pages of a visitor brought names today; those of days before are forgotten.
+/// Records that pages of a visitor added names today, and deletes the rows of previous days.
 fn note_brought(
     conn: &Connection,
     tenant: TenantNo,
@@ -163,8 +163,8 @@ fn note_brought(
     Ok(())
 }
 
-/// Forgets which names a visitor brought, as it is erased. Its names stay, so that they still count for the tenant's quota of
-/// the day: under no visitor.
+/// Removes an erased visitor from the record of added names. Its names stay and still count for the tenant's quota of
+/// the day, under no visitor.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -178,9 +178,10 @@ pub fn forget_visitor(conn: &Connection, tenant: TenantNo, visitor: VisitorId) -
     Ok(())
 }
 
-/// What a fact writes, by token, and what of it is refused. Removing a name that nobody ever used writes nothing. `lets`
-/// says whether one more name may come to so many. While the kind of a name is being changed, each write is also one of the
-/// pending token, as the new kind says it: no value is then left to be converted after the change.
+/// A fact's writes by token, and the reasons for refused writes. Removing a name that was never used writes nothing.
+/// `lets` says whether a dictionary with that number of names may get one more. While a name's kind is being changed,
+/// each write also goes to the pending token in the new kind, so that no value is left to be converted after the
+/// change.
 pub fn resolve_names(
     names: &mut NameDictionary,
     fact: &Fact,
@@ -212,12 +213,12 @@ pub fn resolve_names(
     (tokens, refused)
 }
 
-/// The name of the token that will replace a name's token, once all values are converted.
+/// Name of the token that replaces a name's token once all values are converted.
 pub(crate) fn pending_name(token: NameToken, name: &str) -> String {
     reserved_name("_pending", token, name)
 }
 
-/// A name that no page can bring: the state of the token that holds it, and the name it had or will have.
+/// A reserved name that no page can add: the state of its token, and the token's previous or future name.
 pub(crate) fn reserved_name(state: &str, token: NameToken, name: &str) -> String {
     let mut reserved = format!("{state}.{}.{name}", token.0);
     reserved.truncate(limits::ATTRIBUTE_NAME_BYTES);
@@ -284,7 +285,7 @@ mod tests {
         let mut values = BTreeMap::new();
         origin.settle(&mut values);
         let page = kv::decode_names("c:demo:attributes:0", values["c:demo:attributes:0"].as_bytes()).unwrap();
-        assert_eq!(page, names.page(0), "the edge is given them");
+        assert_eq!(page, names.page(0), "the edge receives them");
         assert!(values.contains_key("c:other:attributes:0"));
     }
 
@@ -312,7 +313,7 @@ mod tests {
     #[test]
     fn the_first_value_in_the_log_sets_the_type_of_a_name_for_all_visitors() {
         let mut origin = Origin::new();
-        // Folded in one transaction, where the smaller visitor comes first.
+        // Both facts are folded in one transaction, in which the smaller visitor comes first.
         origin
             .send("demo", &[said(visitor(9), 1, &json!({ "age": 30 })), said(visitor(1), 2, &json!({ "age": "old" }))]);
         assert_eq!((has(&origin, visitor(9)), has(&origin, visitor(1))), (json!({ "age": 30 }), json!({})));
@@ -352,7 +353,7 @@ mod tests {
         origin.send("demo", &[call(visitor(1), 700)]);
         assert_eq!(names(&origin), most + 96);
         let rows: i64 = origin.conn.query_row("SELECT count(*) FROM names_brought", [], |row| row.get(0)).unwrap();
-        assert_eq!(rows, 1, "of days before nothing is kept");
+        assert_eq!(rows, 1, "rows of previous days are deleted");
     }
 
     #[test]

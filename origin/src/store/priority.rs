@@ -1,29 +1,30 @@
-//! The priority of a KV key in the outbox.
+//! Priorities of KV keys in the outbox.
 
-/// How urgent a row of the outbox is, as its column has it: the most urgent first.
+/// Priority of a row of the outbox, as its column stores it; the most urgent one is first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 #[repr(u8)]
 pub enum Priority {
-    /// What every request of a tenant goes by, as catalogues and steering.
+    /// Keys that every request of a tenant reads, such as the catalogue and the traffic allocation.
     OfTenant = 0,
-    /// What may name who left, or is erased.
+    /// Keys that may still name a visitor that left its person or was erased.
     Leaving = 1,
-    /// What was seen, and who logged in.
+    /// Keys that change through new facts and logins.
     #[default]
     News = 2,
-    /// What jobs, imports and restores have written anew.
+    /// Keys that jobs, imports and restores write again.
     Bulk = 3,
 }
 
 impl Priority {
     pub(crate) const ALL: [Self; 4] = [Self::OfTenant, Self::Leaving, Self::News, Self::Bulk];
 
-    /// As its column says.
+    /// The priority from its column; an unknown value is the default.
     pub(crate) fn of_column(rank: u8) -> Self {
         Self::ALL.get(usize::from(rank)).copied().unwrap_or_default()
     }
 
-    /// That of a row of such a kind, put in with this one.
+    /// Priority of a row of kind `kind` that is put in with priority `self`: keys of a whole tenant always have the
+    /// highest.
     pub(crate) fn of(self, kind: u16) -> Self {
         if kind > u8::MAX.into() { Self::OfTenant } else { self }
     }

@@ -1,4 +1,4 @@
-//! The tenants as the running origin knows them: number in the store, configuration, keys.
+//! The tenants of the running origin: number in the store, configuration and keys.
 
 use crate::store::id_error::IdError;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,22 +11,22 @@ use causeway_shared::settings::config::{EdgeConfig, TenantConfig};
 
 use crate::store::{StoreError, TenantNo, find_tenant, tenant_no};
 
-/// One tenant.
+/// One configured tenant.
 #[derive(Debug, Clone)]
 pub struct TenantContext {
-    /// Its number in the store.
+    /// Number of the tenant in the store.
     pub no: TenantNo,
-    /// Its name.
+    /// Name of the tenant.
     pub id: TenantId,
-    /// Its configuration.
+    /// Configuration of the tenant.
     pub config: TenantConfig,
-    /// Its keys.
+    /// Keys of the tenant.
     pub keys: TenantKeys,
 }
 
 impl TenantContext {
-    /// The kind of an alternate id that comes raw, and its hashes: under the key that is written, then under all others that
-    /// are read.
+    /// Kind and hashes of a raw alternate id. The first hash is made with the active key, the others with all other
+    /// readable keys.
     ///
     /// # Errors
     /// [`IdError`].
@@ -41,18 +41,18 @@ impl TenantContext {
         Ok((kind, self.keys.alternate.hash_alternate(kind, value)))
     }
 
-    /// Whether a hash was made with a key that is still readable.
+    /// Whether the key of a hash is still readable.
     #[must_use]
     pub fn is_readable(&self, hash: AltHash) -> bool {
         hash.0.first().is_some_and(|id| self.keys.alternate.by_id(*id).is_some())
     }
 }
 
-/// What is said of a word that a tenant does not have; `table` is the one of its file that would name it.
+/// Message for a word that the tenant's vocabulary lacks; `table` is the table of its file that would define it.
 #[must_use]
 pub fn no_word(table: &str) -> String {
     let what = table.replace('_', " ");
-    format!("the tenant's words have no such {what} (`[[{table}]]` in the file that its `catalogue` names)")
+    format!("the tenant's vocabulary has no such {what} (`[[{table}]]` in the file that its `catalogue` names)")
 }
 
 /// All tenants of the configuration.
@@ -60,12 +60,12 @@ pub fn no_word(table: &str) -> String {
 pub struct Tenants {
     by_name: BTreeMap<String, TenantContext>,
     names: BTreeMap<TenantNo, String>,
-    /// All that the store ever had, configured now or not.
+    /// Names of all tenants that the store ever had, configured now or not.
     ever: BTreeSet<String>,
 }
 
 impl Tenants {
-    /// The configured tenants that `number` has a number for.
+    /// The configured tenants for which `number` returns a number.
     fn build(
         edge: &EdgeConfig,
         keys: &KeySet,
@@ -84,7 +84,7 @@ impl Tenants {
         Ok(tenants)
     }
 
-    /// The configured tenants; new ones get a number.
+    /// The configured tenants; a new tenant gets a number.
     ///
     /// # Errors
     /// [`StoreError::Sqlite`].
@@ -95,7 +95,7 @@ impl Tenants {
         Ok(tenants)
     }
 
-    /// The configured tenants that the store knows already; writes nothing.
+    /// The configured tenants that the store already contains; writes nothing.
     ///
     /// # Errors
     /// [`StoreError::Sqlite`].
@@ -103,7 +103,7 @@ impl Tenants {
         Self::build(edge, keys, |name| find_tenant(conn, name))
     }
 
-    /// The tenant of that name, or the only one there is when none is named.
+    /// The tenant with a name; without a name, the only configured tenant.
     #[must_use]
     pub fn named(&self, name: Option<&str>) -> Option<&TenantContext> {
         match name {
@@ -113,27 +113,27 @@ impl Tenants {
         }
     }
 
-    /// The tenant of that name.
+    /// The configured tenant with a name.
     #[must_use]
     pub fn by_name(&self, name: &str) -> Option<&TenantContext> {
         self.by_name.get(name)
     }
 
-    /// Whether there ever was a tenant of that name.
+    /// Whether the store ever had a tenant with a name.
     #[must_use]
     pub fn had(&self, name: &str) -> bool {
         self.ever.contains(name)
     }
 
-    /// All of them, by name.
+    /// All configured tenants, by name.
     pub fn iter(&self) -> impl Iterator<Item = &TenantContext> {
         self.by_name.values()
     }
 
-    /// The tenant of that number.
+    /// The tenant with a number.
     ///
     /// # Errors
-    /// [`StoreError::Corrupt`]: it is no longer configured.
+    /// [`StoreError::Corrupt`]: the tenant is no longer configured.
     pub fn by_no(&self, no: TenantNo) -> Result<&TenantContext, StoreError> {
         let known = self.names.get(&no).and_then(|name| self.by_name.get(name));
         known.ok_or(StoreError::Corrupt { what: "tenant's number" })

@@ -1,38 +1,38 @@
-//! What a restore could not read of the store that it replaces.
+//! Parts of a replaced store that a restore could not read.
 
 use crate::store::StoreError;
 use rusqlite::{Connection, Params, Row};
 
-/// Parts of a replaced store that could not be read whole, each once, with the first reason.
+/// Parts of a replaced store that could not be read completely; each part occurs once, with its first error.
 #[derive(Debug, Default)]
 pub struct UnreadParts(Vec<(&'static str, StoreError)>);
 
 impl UnreadParts {
-    /// The first part that could not be read.
+    /// The error of the first part that could not be read.
     #[must_use]
     pub fn into_first(self) -> Option<StoreError> {
         self.0.into_iter().next().map(|(_, why)| why)
     }
 
-    /// Notes one.
+    /// Records a part that could not be read.
     pub fn add(&mut self, part: &'static str, why: StoreError) {
         if !self.has(part) {
             self.0.push((part, why));
         }
     }
 
-    /// Whether it is among them.
+    /// Whether a part is recorded.
     #[must_use]
     pub fn has(&self, part: &str) -> bool {
         self.0.iter().any(|(name, _)| *name == part)
     }
 
-    /// Each part's name, and why.
+    /// The recorded parts, each with its error.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, &StoreError)> {
         self.0.iter().map(|(part, why)| (*part, why))
     }
 
-    /// What was read, or nothing in its place.
+    /// The value read, or the default with the part recorded.
     pub(crate) fn or_none<T: Default>(&mut self, part: &'static str, read: Result<T, StoreError>) -> T {
         read.unwrap_or_else(|why| {
             self.add(part, why);
@@ -40,7 +40,7 @@ impl UnreadParts {
         })
     }
 
-    /// The rows up to the first that cannot be read.
+    /// The rows before the first one that cannot be read.
     pub(crate) fn rows<T, P: Params>(
         &mut self,
         part: &'static str,

@@ -1,4 +1,4 @@
-//! The write transaction of the store, with what every step in it needs: tenants, time, random bits, counters.
+//! The write transaction of the store, with everything that its steps need: tenants, time, random bits, counters.
 
 use crate::base::clock::{now, random_bytes};
 use crate::base::config::Config;
@@ -16,21 +16,21 @@ use causeway_shared::base::random::Random;
 use causeway_shared::facts::segments::SegmentId;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
-/// What all groups of one process have in common.
+/// Inputs that all transactions of one process share.
 #[derive(Debug)]
 pub struct TxnRules {
-    /// The tenants served.
+    /// The configured tenants.
     pub tenants: Tenants,
-    /// How long a person's siblings wait for news of one another.
+    /// Pause before a change is published to the person's other visitors, in milliseconds.
     pub sibling_publish_ms: Millis,
-    /// Until every location of the edge shows what the KV took, in milliseconds.
+    /// Time until every location of the edge shows a KV write, in milliseconds.
     pub kv_settled_ms: Millis,
-    /// What was erased, outside the store.
+    /// The journal of erasures, outside the store.
     pub journal: ErasureJournal,
 }
 
 impl TxnRules {
-    /// As a configuration says.
+    /// The rules of a configuration.
     #[must_use]
     pub fn of(config: &Config, tenants: Tenants, journal: ErasureJournal) -> Self {
         let Config { sibling_publish_ms, kv_settled_ms, .. } = *config;
@@ -38,39 +38,39 @@ impl TxnRules {
     }
 }
 
-/// What a transaction does not find by itself.
+/// Inputs that a transaction must be given: the time and a random seed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TxnInputs {
-    /// The time of all that it does.
+    /// The time of the whole transaction.
     pub now: Millis,
-    /// The seed of its random bits, never given to another.
+    /// Seed of the transaction's random bits, never used twice.
     pub random: [u8; 32],
 }
 
-/// The transaction under way, and what its steps need.
+/// The current transaction and everything that its steps need.
 #[derive(Debug)]
 pub struct WriteTxn<'a> {
-    /// The transaction.
+    /// The SQLite transaction.
     pub tx: &'a Transaction<'a>,
-    /// What all groups have in common.
+    /// Inputs that all transactions of the process share.
     pub rules: &'a TxnRules,
-    /// What is counted. Only things that stay true should the transaction fail are counted within it.
+    /// The process's metrics. Inside the transaction, steps count only facts that stay true if it fails.
     pub metrics: &'a Metrics,
-    /// The time of the whole group.
+    /// The time of the whole transaction.
     pub now: Millis,
-    /// Its random bits.
+    /// The transaction's random bits.
     pub random: Random,
-    /// Names of attributes that its facts use.
+    /// Names of attributes that the facts use.
     pub names: GroupNames,
-    /// Names of events that its facts use.
+    /// Names of events that the facts use.
     pub event_names: EventNames,
-    /// Segments that audiences fill, by tenant: pages cannot write them.
+    /// Segments of materialised audiences, by tenant; pages cannot write them.
     materialised: BTreeMap<TenantNo, BTreeSet<SegmentId>>,
-    /// How urgent the keys are that it puts in the outbox.
+    /// Priority of the keys that the transaction puts in the outbox.
     pub rank: Priority,
-    /// Ids that were one too many for their visitor; as below for the metrics, once the transaction is durable.
+    /// Ids beyond the bound of their visitor; added to the metrics after the commit.
     pub ids_over: Counter,
-    /// People that are too large to be linked at once.
+    /// People too large to be linked in this transaction; added to the metrics after the commit.
     pub people_too_large: Counter,
     pub(crate) counters: StoreCounters,
 }
@@ -105,34 +105,34 @@ impl<'a> WriteTxn<'a> {
         })
     }
 
-    /// The segments of a tenant that audiences fill.
+    /// Segments of a tenant's materialised audiences.
     #[must_use]
     pub fn materialised_of(&self, tenant: TenantNo) -> &BTreeSet<SegmentId> {
         static NONE: BTreeSet<SegmentId> = BTreeSet::new();
         self.materialised.get(&tenant).unwrap_or(&NONE)
     }
 
-    /// A version that was never issued.
+    /// Issues the next version.
     pub fn next_version(&mut self) -> SnapshotVersion {
         self.counters.next_version()
     }
 
-    /// The version issued last.
+    /// The last issued version.
     #[must_use]
     pub fn version(&self) -> SnapshotVersion {
         self.counters.version()
     }
 
-    /// An epoch that was never issued.
+    /// Issues the next epoch.
     pub fn next_epoch(&mut self) -> Epoch {
         self.counters.next_epoch()
     }
 }
 
-/// One transaction of something else than facts and the outbox, with all that a group's steps need.
+/// Runs one transaction, outside the batches of facts and the outbox, and saves its counters.
 ///
 /// # Errors
-/// What `run` gives, and [`StoreError`]; then nothing at all was kept.
+/// The error of `run`, and [`StoreError`]; then nothing was stored.
 pub fn within_txn<T, E: From<StoreError>>(
     conn: &mut Connection,
     rules: &TxnRules,
@@ -141,14 +141,14 @@ pub fn within_txn<T, E: From<StoreError>>(
     run: impl FnOnce(&mut WriteTxn<'_>) -> Result<T, E>,
 ) -> Result<T, E> {
     let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate).map_err(StoreError::from)?;
-    let mut group = WriteTxn::new(&tx, rules, metrics, given)?;
-    let done = run(&mut group)?;
-    group.counters.save(&tx)?;
+    let mut txn = WriteTxn::new(&tx, rules, metrics, given)?;
+    let done = run(&mut txn)?;
+    txn.counters.save(&tx)?;
     tx.commit().map_err(StoreError::from)?;
     Ok(done)
 }
 
-/// The segments that audiences fill, by tenant; also those whose members are still to leave.
+/// Segments of materialised audiences, by tenant; includes audiences whose members are still being removed.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -162,7 +162,7 @@ pub(crate) fn materialized_segments(conn: &Connection) -> Result<BTreeMap<Tenant
     Ok(all)
 }
 
-/// What a transaction is given now: the time, and random bits that nobody else has.
+/// Inputs for a transaction that starts now: the time, and fresh random bits.
 ///
 /// # Errors
 /// [`StoreError::Random`].

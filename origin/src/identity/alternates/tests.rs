@@ -35,7 +35,7 @@ fn a_hash_under_a_new_key_is_looked_up_as_the_one_before_also_where_the_visitors
     origin.send("demo", &[seen(FIRST, 2, new, &[old.hash])]);
     origin.settle(&mut kv);
     assert_eq!((held(&kv, old), held(&kv, new)), (Some(vec![visitor(FIRST)]), Some(vec![visitor(FIRST)])));
-    // It is written once.
+    // The new lookup is written once.
     origin.send("demo", &[seen(FIRST, 3, new, &[old.hash])]);
     assert!(origin.drain(100).iter().all(|write| !write.key.starts_with("a:")));
 }
@@ -43,7 +43,7 @@ fn a_hash_under_a_new_key_is_looked_up_as_the_one_before_also_where_the_visitors
 #[test]
 fn a_hash_that_stood_for_an_id_stands_for_the_one_it_is_united_with() {
     let mut origin = Origin::new();
-    // Two ids, the second under two hashes; that they are one is said with the other hash of the two.
+    // Two ids, the second with two hashes; the other hash of the second shows that both are one id.
     let facts = [
         seen(1, 1, id(1), &[]),
         seen(2, 2, id(2), &[]),

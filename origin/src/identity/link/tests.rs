@@ -51,7 +51,7 @@ fn two_logins_with_one_cookie_join_no_people() {
     origin.send("demo", &seen);
     assert_eq!(members(&origin, A), visitors(&[A, B]));
     assert_eq!(members(&origin, C), visitors(&[C]));
-    // The lookup of the id that does not hold does not name the visitor either.
+    // The lookup of the id that does not hold leaves the visitor out too.
     assert_eq!(origin.lookup("demo", "bert"), visitors(&[C]));
     assert_eq!(origin.lookup("demo", "anna"), visitors(&[B, A]));
     let rows = of_visitor(&origin.conn, origin.tenant("demo").no, visitor(B)).unwrap();
@@ -69,8 +69,8 @@ fn a_snapshot_names_the_member_of_its_person() {
     origin.settle(&mut kv);
     let [a, b] = [A, B].map(|v| snapshot(&kv, visitor(v)));
     assert_eq!(b.membership.admits.len(), 2);
-    assert_eq!((a.unique.len(), &b.unique), (1, &a.unique), "whose history it shows");
-    // What tied it is taken back: it is nobody's again.
+    assert_eq!((a.unique.len(), &b.unique), (1, &a.unique), "the member whose history it shows");
+    // The login is cancelled: the browser belongs to no member again.
     origin.admin("demo", &[fact(visitor(B), 9, NOW + 2, FactKind::Cancellation { id: home })]);
     origin.settle(&mut kv);
     assert_eq!(snapshot(&kv, visitor(B)).unique, []);
@@ -99,7 +99,7 @@ fn an_order_of_two_browsers_counts_once_for_their_person_and_undoing_the_merge_r
     assert_eq!([A, B].map(|v| sums(&origin, v)), [(3, 12), (1, 8)]);
     origin.send("demo", &[origin.login(visitor(A), 5, later, "anna"), origin.login(visitor(B), 5, later, "anna")]);
     origin.settle(&mut kv);
-    // The earliest counts, and what is sent again counts no more.
+    // The earliest purchase counts, and a repeated one adds nothing.
     origin.send("demo", &[ordered(visitor(B), "o-7", later + 1, 8)]);
     origin.settle(&mut kv);
     assert_eq!([A, B].map(|v| sums(&origin, v)), [(3, 11), (3, 11)]);
@@ -129,7 +129,7 @@ fn tangle(origin: &Origin) -> Vec<Fact> {
     ]
 }
 
-/// Who belongs together, and which visitors each lookup names.
+/// The people as sets of visitors, and the visitors of each lookup.
 type World = (Vec<Vec<VisitorId>>, Vec<Vec<VisitorId>>);
 
 fn world(origin: &Origin) -> World {
@@ -153,7 +153,7 @@ fn the_result_does_not_depend_on_order_or_batch() {
     in_any_order(tangle, &expected);
 }
 
-/// Ids that are not unique link too, but never two people who hold different unique ids.
+/// Ids of kinds that are not unique also link, but never two people with different unique ids.
 fn shared(origin: &Origin) -> Vec<Fact> {
     let partner = |v, n, at, value| alias(visitor(v), n, NOW + at, origin.id("demo", KindCode(2), value));
     let mut facts = tangle(origin);
@@ -209,12 +209,12 @@ fn in_any_order(facts: impl Fn(&Origin) -> Vec<Fact>, expected: &World) {
     }
 }
 
-/// The visitor was not this member: what was received of the two until then does not count.
+/// Cancels a visitor's connection with a member: everything received of it so far does not count.
 fn cancellation(v: u32, n: u32, at: u64, id: AlternateId) -> Fact {
     fact(visitor(v), n, at, FactKind::Cancellation { id })
 }
 
-/// The tangle, with cancellations: of what is there, of what comes late, of what is renewed, of what never was.
+/// The tangle with cancellations: of existing, late, renewed and never observed evidence.
 fn undone(origin: &Origin) -> Vec<Fact> {
     let member = |name| origin.member("demo", name);
     let home = origin.id("demo", KindCode(2), "home");
@@ -239,7 +239,8 @@ fn cancelled_evidence_links_nothing_in_any_order() {
     let facts = undone(&whole);
     whole.admin("demo", &facts);
     let expected = world(&whole);
-    // B was not anna: it is bert's, whom it was seen with as well. Who was seen again since is linked again.
+    // B was not anna's and becomes bert's, with whom it was seen as well. Visitors seen again afterwards are linked
+    // again.
     assert_eq!(expected.0[0], visitors(&[1, 4]));
     assert_eq!(expected.0[1], visitors(&[2, 3]));
     assert_eq!(expected.0[4], visitors(&[5, 6]));
@@ -256,7 +257,7 @@ fn a_cancelled_link_gives_the_views_of_a_world_that_never_linked() {
     };
     for round in 0..40 {
         let (mut undone, mut never) = (Origin::new(), Origin::new());
-        // The same keys: ids have the same hashes.
+        // The same keys give ids the same hashes.
         never.rules.tenants = undone.rules.tenants.clone();
         let (wrong, at) = (undone.login(visitor(A), 1, NOW + 1, "m"), NOW + 50);
         let mut facts = vec![undone.login(visitor(B), 1, NOW, "m"), undone.login(visitor(C), 1, NOW + 2, "m")];
@@ -267,13 +268,13 @@ fn a_cancelled_link_gives_the_views_of_a_world_that_never_linked() {
         if round % 2 == 0 {
             facts.push(undone.login(visitor(A), 20, at + 1, if round % 4 == 0 { "m" } else { "n" }));
         }
-        let mut told = facts.clone();
-        told.extend([wrong, cancellation(A, 30, at, undone.member("demo", "m"))]);
-        for i in (1..told.len()).rev() {
-            told.swap(i, draw(i + 1));
+        let mut sent = facts.clone();
+        sent.extend([wrong, cancellation(A, 30, at, undone.member("demo", "m"))]);
+        for i in (1..sent.len()).rev() {
+            sent.swap(i, draw(i + 1));
         }
-        while !told.is_empty() {
-            let taken: Vec<Fact> = told.drain(..told.len().min(1 + draw(4))).collect();
+        while !sent.is_empty() {
+            let taken: Vec<Fact> = sent.drain(..sent.len().min(1 + draw(4))).collect();
             undone.admin("demo", &taken);
             if draw(3) == 0 {
                 undone.now += 1;
@@ -351,7 +352,7 @@ fn an_oversized_group_is_counted_by_visitors_and_not_by_repeated_evidence() {
     assert_eq!(members(&origin, A), visitors(&[A]), "three are a crowd");
 }
 
-/// A link of a visitor by a raw partner id, as an operator says it.
+/// Links a visitor with a raw partner id, as an operator does.
 fn said_by_hand(origin: &mut Origin, of: u32, n: u32, at: causeway_shared::base::ids::Millis) {
     let [kind, value, source] = ["partner", "p", "match"].map(|text| Some(text.to_owned()));
     let tie = VisitorLink { other: None, kind, value, weight: Some(0.9), source };
@@ -359,8 +360,7 @@ fn said_by_hand(origin: &mut Origin, of: u32, n: u32, at: causeway_shared::base:
     let [Some((visitor, what)), None] = connections::parse_link(&tenant, visitor(of), &tie).unwrap() else {
         unreachable!()
     };
-    let facts =
-        connections::describe_evidence(&origin.conn, tenant.no, vec![fact(visitor, n, at, what)]).unwrap().unwrap();
+    let facts = connections::date_evidence(&origin.conn, tenant.no, vec![fact(visitor, n, at, what)]).unwrap().unwrap();
     origin.admin("demo", &facts);
 }
 
@@ -410,7 +410,7 @@ fn a_repeated_link_counts_even_if_a_fast_clock_dated_its_cancellation() {
     assert!(!together(&origin, A, B));
     said_by_hand(&mut origin, A, 9, NOW + 30_000);
     assert!(together(&origin, A, B));
-    // Of who is erased nothing is said.
+    // An erased visitor gets no new evidence.
     let erasure = crate::privacy::erase::ErasureTarget::Visitor(visitor(A)).fact(
         causeway_shared::facts::fact::ErasureScope::Visitor,
         NOW + 40_000,
@@ -419,7 +419,7 @@ fn a_repeated_link_counts_even_if_a_fast_clock_dated_its_cancellation() {
     origin.admin("demo", &[erasure]);
     let what = FactKind::Evidence { id, also: Vec::new(), weight: EvidenceWeight(900), source: EvidenceSource::Match };
     let facts = vec![fact(visitor(A), 10, NOW + 50_000, what)];
-    assert_eq!(connections::describe_evidence(&origin.conn, origin.tenant("demo").no, facts).unwrap(), Err(visitor(A)));
+    assert_eq!(connections::date_evidence(&origin.conn, origin.tenant("demo").no, facts).unwrap(), Err(visitor(A)));
 }
 
 #[test]
@@ -437,7 +437,7 @@ fn an_unlinked_visitor_is_cut_from_its_sibling_s_snapshot_at_once() {
     let fact = crate::identity::connections::cancellation_fact(visitor(A), id, shared[&id], NOW - 5, [9; 16]);
     assert_eq!(fact.received, NOW, "not before what it cancels");
     origin.admin("demo", &[fact]);
-    // No pause: both are due now.
+    // Without a pause: both are due now.
     let due: BTreeSet<String> = origin.drain(100).into_iter().map(|write| write.key).collect();
     assert!([A, B].iter().all(|v| due.contains(&format!("v:demo:{}", visitor(*v)))), "{due:?}");
     origin.settle(&mut kv);
@@ -584,7 +584,7 @@ fn who_withdraws_is_cut_from_every_view_and_stays_out() {
     origin.send("demo", &[withdrawal(visitor(B), now)]);
     assert_eq!(members(&origin, A), visitors(&[A, C]));
     assert_eq!(origin.lookup("demo", "m"), visitors(&[A, C]));
-    // What comes late is kept and links nothing.
+    // A late login is stored and links nothing.
     origin.send("demo", &[page(visitor(B), 3, now), origin.login(visitor(B), 4, now + 1, "m")]);
     assert_eq!(members(&origin, A), visitors(&[A, C]));
     origin.settle(&mut kv);
@@ -639,7 +639,7 @@ fn hashes_found_to_be_one_id_link_those_seen_before_with_either() {
     };
     origin.send("demo", &[seen(A, one, &[], true), seen(B, two, &[], true)]);
     assert_eq!(members(&origin, A), visitors(&[A]));
-    // Who shows it does not link by it.
+    // The visitor that shows both hashes does not link by them.
     origin.send("demo", &[seen(C, two, &[one], false)]);
     assert_eq!(members(&origin, A), visitors(&[A, B]));
     assert_eq!(members(&origin, C), visitors(&[C]));
@@ -655,7 +655,7 @@ fn a_page_view_reads_no_evidence() {
         origin.conn.query_row("SELECT epoch_counter FROM meta", [], |row| row.get(0)).unwrap()
     };
     let before = epoch(&origin);
-    // Were evidence looked at, this would be seen.
+    // A read of evidence would show in the result.
     origin.conn.execute_batch("DELETE FROM evidence").unwrap();
     origin.send("demo", &[page(visitor(A), 2, NOW + 1)]);
     assert_eq!(members(&origin, A), visitors(&[A, B]));
@@ -665,7 +665,7 @@ fn a_page_view_reads_no_evidence() {
 #[test]
 fn the_random_bytes_of_a_person_are_drawn_once_and_a_merge_retains_the_earlier_ones() {
     let mut origin = Origin::new();
-    // The younger visitors are met first; the oldest joins them later and becomes the master.
+    // The younger visitors are met first; the oldest joins later and becomes the master.
     let (old, young, other) = (visitor(1), visitor(2), visitor(3));
     let first = [origin.login(young, 1, NOW, "ann"), origin.login(other, 2, NOW, "ann")];
     origin.send("demo", &first);
@@ -676,7 +676,7 @@ fn the_random_bytes_of_a_person_are_drawn_once_and_a_merge_retains_the_earlier_o
     origin.send("demo", &[login]);
     let person = origin.person("demo", old);
     assert_eq!((person.master, person.devices, person.random), (old, 3, drawn));
-    // Who leaves is somebody else, with bytes of their own.
+    // A visitor that leaves is another person, with random bytes of its own.
     origin.send("demo", &[withdrawal(other, NOW)]);
     assert_eq!(origin.person("demo", young).random, drawn);
     assert_ne!(origin.person("demo", other).random, drawn);
@@ -703,8 +703,8 @@ fn an_id_without_a_proof_links_less_surely_than_a_login_and_only_by_the_threshol
         let snapshots = [victim, attacker].map(|v| snapshot(&kv, visitor(v)));
         let unsure = if devices == 2 { BTreeSet::from([visitor(victim)]) } else { BTreeSet::new() };
         assert_eq!(snapshots.map(|snapshot| snapshot.membership.unsure), [unsure.clone(), unsure]);
-        assert_eq!(!kv.keys().any(|key| key.starts_with("a:demo:2:")), devices == 1, "no lookup where it links nobody");
-        // The erasure of the member's person does not reach the other.
+        assert_eq!(!kv.keys().any(|key| key.starts_with("a:demo:2:")), devices == 1, "no lookup without a link");
+        // The erasure of the member's person does not reach the other visitor.
         let id = origin.member("demo", "m");
         let what = FactKind::Erasure { scope: ErasureScope::Person, id: Some(id), also: Vec::new() };
         origin.send("demo", &[fact(visitor(attacker), 9, origin.now, what)]);

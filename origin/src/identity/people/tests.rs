@@ -1,4 +1,4 @@
-//! People with more visitors than are looked at.
+//! People with more visitors than a neighbourhood examines.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use std::collections::BTreeMap;
@@ -38,7 +38,7 @@ fn origin(visitors: u32) -> (Origin, BTreeMap<String, String>) {
     (origin, kv)
 }
 
-/// A large person whose master shares an id with a visitor that is known through it alone.
+/// A large person whose master shares an id with a visitor that only the master connects to it.
 fn with_a_household() -> (Origin, BTreeMap<String, String>) {
     let (mut origin, mut kv) = origin(MANY);
     let household = origin.id("demo", KindCode(2), "household");
@@ -52,7 +52,7 @@ fn is_right(origin: &Origin) {
     assert_eq!(reconcile::plan(&origin.conn, &origin.rules.tenants, &quiet).unwrap().differences, []);
 }
 
-/// What a step costs: instructions of SQLite's machine, and rows written.
+/// Cost of a step: instructions of SQLite's machine, and rows written.
 fn cost(origin: &mut Origin, step: impl FnOnce(&mut Origin)) -> (u64, u64) {
     let (steps, rows) = (Arc::new(AtomicU64::new(0)), origin.conn.total_changes());
     let counted = Arc::clone(&steps);
@@ -76,7 +76,7 @@ fn a_member_with_thousands_of_visitors_costs_as_much_as_one_with_three() {
             let facts = [page(visitor(33_333), 1, NOW), origin.login(visitor(33_333), 2, NOW, "shop")];
             origin.send("demo", &facts);
         });
-        // Older than all: it is the master now.
+        // A visitor older than all others becomes the master.
         let master = cost(&mut origin, |origin| drop(origin.send("demo", &[origin.login(visitor(1), 1, NOW, "shop")])));
         let after = origin.person("demo", visitor(33_333));
         assert_eq!((after.devices, after.master), (visitors + 2, visitor(1)));
@@ -131,7 +131,7 @@ fn a_visitor_that_leaves_a_large_person_is_cut_from_every_snapshot_in_steps() {
     assert_eq!(snapshot(&kv, visitor(10)).profiles.keys().count(), 2);
 }
 
-/// Of how many visitors of the large person the snapshot in a KV holds somebody.
+/// Number of visitors of the large person whose snapshot in a KV holds data of `who`.
 fn named(kv: &BTreeMap<String, String>, who: VisitorId) -> usize {
     let holds =
         |v: &u32| matches!(stored(kv, visitor(10 * v)), StoredValue::Snapshot(of) if of.profiles.contains_key(&who));
@@ -148,7 +148,8 @@ fn is_done(origin: &Origin, receipt: FactId) -> bool {
     !progress["done_ms"].is_null()
 }
 
-/// One call of the consumer, a second after the one before: what it wrote, but for what it is still about to.
+/// One call of the consumer, a second after the previous one. Returns the written keys, without the keys that it still
+/// holds.
 fn written(origin: &mut Origin, kv: &mut BTreeMap<String, String>, is_held: impl Fn(&KvWrite) -> bool) -> Vec<KvWrite> {
     origin.now += 1_000;
     let (held, writes): (Vec<_>, Vec<_>) = origin.drain(100).into_iter().partition(is_held);
@@ -157,7 +158,7 @@ fn written(origin: &mut Origin, kv: &mut BTreeMap<String, String>, is_held: impl
     held
 }
 
-/// The same while as many others change as are written, and some more at first.
+/// The same call while as many other visitors change as are written, and some more at first.
 fn written_beside_others(origin: &mut Origin, kv: &mut BTreeMap<String, String>, calls: &mut u32) {
     let others = if *calls == 0 { 300 } else { 100 };
     let seen = (0..others).map(|n| page(visitor(100_000 + 1_000 * *calls + n), 1, origin.now)).collect::<Vec<_>>();
@@ -228,7 +229,7 @@ fn a_person_is_swept_once_however_many_of_its_visitors_one_receipt_erases() {
     let (few, many) = (erase(1_250), erase(MANY));
     assert!(10 * many.0 < 11 * few.0 && many.1 <= few.1 + 4, "{few:?}, then {many:?}");
     let one = cost(&mut origin(MANY).0, |origin| origin.admin("demo", &[erased(1_010)]));
-    // Each takes along its own cuts and evidence, and none the others' keys.
+    // Each erasure takes its own cuts and evidence, and no keys of the others.
     assert!(
         many.0 < 10 * one.0 && many.1 < one.1 + 100 * (2 * limits::CUTS as u64 + 120),
         "{one:?}, then {few:?}, then {many:?}"
@@ -242,7 +243,7 @@ fn an_erasure_waits_for_visitors_that_move_during_its_sweep() {
     origin.now += 3 * HOUR_MS;
     origin.admin("demo", &[erased(10)]);
     written(&mut origin, &mut kv, |_| false);
-    // One that a sweep would come to last becomes active, one leaves, one goes on with another person.
+    // The visitor that the sweep would reach last becomes active, one leaves, and one joins another person.
     let id = origin.member("demo", "shop");
     let [active, leaves, joins] = [0, 1, 2].map(|n| visitor(10 * (MANY - n)));
     origin.send("demo", &[page(active, 9_000, NOW + 2 * HOUR_MS)]);
@@ -269,7 +270,7 @@ fn erasures_during_the_sweep_of_others_are_each_done_in_time() {
     let (mut origin, mut kv) = origin(MANY);
     let mut calls = [0; 4];
     for call in 0..400 {
-        // One after the other, as long as the first is not done.
+        // One erasure after the other, while the first one is not done.
         let n = call / 12;
         if call % 12 == 0 && n < 4 {
             origin.admin("demo", &[erased(10 * (n + 1))]);
@@ -356,10 +357,10 @@ fn an_id_of_an_oversized_group_links_no_visitors() {
     seen(&mut origin, 21);
     is_right(&origin);
     assert_eq!([1, 2, 3, 7, 21].map(|v| origin.person("demo", visitor(v)).devices), [1, 2, 2, 1, 1]);
-    assert_eq!(of(&origin, id(&origin)), 0, "nobody is found by it");
+    assert_eq!(of(&origin, id(&origin)), 0, "no visitor is found by it");
     (22..=60).for_each(|v| seen(&mut origin, v));
     is_right(&origin);
-    // Nor is it again, as long as it has so many.
+    // The id does not link again while it has that many visitors.
     origin.send("demo", &(1..=40).map(|v| crate::testing::withdrawal(visitor(v), NOW + 100)).collect::<Vec<_>>());
     is_right(&origin);
     assert_eq!(origin.person("demo", visitor(50)).devices, 20);
@@ -387,7 +388,7 @@ fn an_id_with_thousands_of_weak_ties_prevents_no_link() {
     origin.send("demo", &[page(visitor(90_000), 1, NOW), origin.login(visitor(90_000), 2, NOW, "ann")]);
     origin.send("demo", &[origin.login(visitor(7), 3, NOW + 1, "ann"), alias(visitor(7), 4, NOW + 99_999, id)]);
     assert_eq!(origin.person("demo", visitor(7)).devices, 2);
-    assert_eq!(of(&origin, id), 0, "nobody is found by it");
+    assert_eq!(of(&origin, id), 0, "no visitor is found by it");
 }
 
 #[test]
@@ -425,7 +426,7 @@ fn a_page_with_ever_new_ids_has_a_bounded_cost() {
         let cost = cost(&mut origin, |origin| drop(origin.send("demo", &[next])));
         let lookups = origin.conn.query_row("SELECT count(*) FROM lookups", [], |row| row.get::<_, u32>(0)).unwrap();
         assert!(lookups as usize <= limits::VISITOR_IDS, "{lookups}");
-        // A login is kept, whatever came before it.
+        // A login is stored, whatever came before it.
         let login = origin.login(visitor(1), ids + 2, NOW + 99_999, "ann");
         origin.send("demo", &[login, origin.login(visitor(2), 1, NOW, "ann")]);
         assert_eq!(origin.person("demo", visitor(1)).devices, 2);
@@ -434,7 +435,7 @@ fn a_page_with_ever_new_ids_has_a_bounded_cost() {
     let most = u32::try_from(limits::VISITOR_IDS).unwrap();
     let ((few, last), (many, over)) = (each(most), each(20 * most));
     assert_eq!((last, over), (1, u64::from(19 * most) + 1));
-    assert!(many.0 <= 2 * few.0, "{many:?} beside {few:?}");
+    assert!(many.0 <= 2 * few.0, "{many:?} compared with {few:?}");
 }
 
 #[test]
@@ -454,7 +455,7 @@ fn a_visitor_tied_below_full_weight_is_no_representative() {
     origin.admin("demo", &[tie(3, 2, shop, 600)]);
     origin.send("demo", &[3, 4].map(|v| alias(visitor(v), 3, NOW, household)));
     assert_eq!(origin.person("demo", visitor(4)).devices, 4);
-    // At once one more logs in, and what is surer takes the one away that was seen with the id last.
+    // Another visitor logs in, and stronger evidence takes away the one that was seen with the id last.
     let pair = AlternateId::pair(visitor(4), visitor(5));
     let login = origin.login(visitor(6), 4, NOW, "shop");
     origin.admin("demo", &[tie(4, 5, pair, 900), tie(5, 5, pair, 900), login]);
@@ -464,7 +465,7 @@ fn a_visitor_tied_below_full_weight_is_no_representative() {
 
 #[test]
 fn visitors_that_withdraw_at_once_leave_a_chain_over_the_bound() {
-    // Eleven households, each of which has a visitor in common with the next.
+    // Eleven households, each with a visitor in common with the next.
     let chain = |origin: &Origin| -> Vec<Fact> {
         let of = |n: u32| {
             let id = origin.id("demo", KindCode(2), &format!("household {n}"));
@@ -477,7 +478,7 @@ fn visitors_that_withdraw_at_once_leave_a_chain_over_the_bound() {
         _ => crate::privacy::erase::ErasureTarget::Visitor(visitor(v)).fact(ErasureScope::Visitor, NOW + 9, [0; 16]),
     };
     let mut origin = Origin::new();
-    // The last ones come one by one, so that all before are one person.
+    // The last visitors arrive one by one, so that all earlier ones are one person.
     let mut facts = chain(&origin);
     let far = facts.split_off(facts.len() - 2_000);
     origin.admin("demo", &facts);
@@ -568,7 +569,7 @@ fn every_snapshot_of_two_large_people_is_written_while_visitors_keep_leaving() {
             origin.acknowledge(&writes);
         }
     }
-    // Nobody leaves any more: they end.
+    // No further visitor leaves, so the sweeps end.
     for calls in 0.. {
         assert!(calls < 100);
         if origin.drain(100).is_empty() && number(&origin, "SELECT count(*) FROM sweeps") == 0 {

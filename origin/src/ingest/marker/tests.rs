@@ -21,7 +21,7 @@ fn a_directory_is_tied_once_and_found_whole_again() {
     assert_eq!(inspect_folder(origin.data()).unwrap(), []);
     tie_files(origin.data(), &origin.conn).unwrap();
     assert_eq!(fs::read(origin.data().join(MARKER)).unwrap(), marker);
-    // Without its marker the files still say that they belong together; it is written again.
+    // Without the marker, the files still show that they belong together; the marker is written again.
     fs::remove_file(origin.data().join(MARKER)).unwrap();
     tie_files(origin.data(), &origin.conn).unwrap();
     assert_eq!(fs::read(origin.data().join(MARKER)).unwrap(), marker);
@@ -93,10 +93,10 @@ fn the_tail_says_the_highest_acknowledged_record_and_nothing_once_it_is_damaged(
     assert_eq!(LogTail::read(origin.data()), Some(3));
     let path = origin.data().join("log.db-tail");
     let whole = fs::read(&path).unwrap();
-    for place in 0..whole.len() - 1 {
+    for index in 0..whole.len() - 1 {
         let mut damaged = whole.clone();
-        damaged[place] ^= 1;
+        damaged[index] ^= 1;
         fs::write(&path, damaged).unwrap();
-        assert_eq!(LogTail::read(origin.data()), None, "{place}");
+        assert_eq!(LogTail::read(origin.data()), None, "{index}");
     }
 }

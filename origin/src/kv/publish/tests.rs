@@ -98,7 +98,7 @@ fn what_changed_since_it_was_handed_out_is_written_again() {
 fn a_clock_that_is_set_back_holds_no_write_up() {
     for acknowledged in [true, false] {
         let mut origin = Origin::new();
-        // An hour ahead.
+        // The clock is an hour ahead.
         origin.now = NOW + 3_600_000;
         origin.send("demo", &[page(visitor(1), 1, NOW)]);
         let writes = origin.drain(10);
@@ -109,7 +109,7 @@ fn a_clock_that_is_set_back_holds_no_write_up() {
         origin.now = NOW;
         super::set_back(&origin.conn, NOW, 60_000, 120_000).unwrap();
         assert_eq!(origin.send("demo", &[withdrawal(visitor(1), NOW)]).pending, if acknowledged { 2 } else { 1 });
-        // The first key waits for its pause, or for its lease: nobody knows since when it is under way.
+        // The first key waits for its pause or its lease, because the time of its hand-out is unknown.
         assert_eq!(keys(&origin.drain(10)), [key(2)]);
         origin.now += if acknowledged { KEY_PAUSE_MS } else { LEASE_MS } - 1;
         assert!(!keys(&origin.drain(10)).contains(&&*key(1)), "acknowledged: {acknowledged}");
@@ -136,7 +136,7 @@ fn what_is_due_of_a_tenant_that_is_not_configured_waits_for_it_and_is_in_nobodys
     let writes = origin.drain(1);
     assert_eq!(keys(&writes), [format!("v:other:{}", visitor(7))]);
     origin.acknowledge(&writes);
-    // The sibling's turn comes while its tenant is away.
+    // The pause of the sibling ends while its tenant is not configured.
     origin.now += 2 * 60_000;
     origin.send("other", &[page(visitor(8), 1, now)]);
     let writes = origin.drain(1);
@@ -168,7 +168,7 @@ fn a_leased_key_goes_to_nobody_else_until_the_lease_ends() {
     origin.now += 1;
     let second = origin.drain(10);
     assert_eq!(keys(&second), [key(1)]);
-    // The first consumer is late: its word settles nothing any more.
+    // The first consumer is late, so its acknowledgement settles nothing.
     origin.acknowledge(&first);
     origin.now += LEASE_MS;
     let third = origin.drain(10);
@@ -220,7 +220,7 @@ fn a_key_that_changes_at_every_write_is_not_told_to_wait_since_the_first() {
         assert_eq!(waiting, 1);
         assert!(oldest.unwrap() + 2 * KEY_PAUSE_MS >= origin.now, "{oldest:?}");
     }
-    // What nobody writes is told to wait.
+    // A key that no consumer writes shows its waiting time.
     origin.now += 10 * KEY_PAUSE_MS;
     assert!(queue_depth(&origin.conn).unwrap().1.unwrap() + 10 * KEY_PAUSE_MS < origin.now);
 }
@@ -282,9 +282,13 @@ fn a_large_person_is_truncated_to_the_visitors_last_active_and_still_counted() {
     assert_eq!(own.profiles.len(), limits::SNAPSHOT_VISITORS);
     assert!(!own.missing().is_empty());
     assert_eq!(own.membership.devices, many);
-    assert!(own.profiles.contains_key(&visitor(0)), "the own profile always");
+    assert!(own.profiles.contains_key(&visitor(0)), "the own profile is always there");
     assert!(own.profiles.contains_key(&visitor(many - 1)) && !own.profiles.contains_key(&visitor(1)));
-    assert_eq!(snapshot(&kv, visitor(many - 1)).profiles.len(), limits::SNAPSHOT_VISITORS, "its own place is one");
+    assert_eq!(
+        snapshot(&kv, visitor(many - 1)).profiles.len(),
+        limits::SNAPSHOT_VISITORS,
+        "its own profile is one of them"
+    );
     assert_eq!(origin.view("demo", visitor(0)).pages, u64::from(many));
 }
 
@@ -337,7 +341,7 @@ fn a_write_of_an_abandoned_consumer_is_overwritten() {
     assert!(last[0].version > again[0].version);
     origin.acknowledge(&last);
     origin.now += LATE_MS;
-    assert!(origin.drain(10).is_empty(), "nobody can be late any more");
+    assert!(origin.drain(10).is_empty(), "no write can be late any more");
 }
 
 #[test]
@@ -347,7 +351,7 @@ fn a_snapshot_that_segments_make_too_long_still_has_its_actions() {
     origin.send("demo", &logins);
     let hour = HourStamp::at(NOW).0;
     for n in 0..1_000 {
-        // Written one by one, each at another time: as long as segments get.
+        // Written one by one, each at another time, which gives the longest segments.
         let write = |v: u32| {
             let state = SegmentState::held(HourStamp(hour + 100 + (n * 7 + v) % 5_000), []);
             let what = FactKind::Segments { writes: vec![(SegmentId(n * 1_000 + v), state)] };

@@ -1,4 +1,4 @@
-//! What a truncated snapshot holds, and that nothing it lacks makes a filter match.
+//! Contents of truncated snapshots, and the law that no missing data makes a filter match.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,7 +23,7 @@ use crate::kv::explain::{ExplainRequest, explain_decision};
 use crate::store::names;
 use crate::testing::{NOW, Origin, fact, page, snapshot, visitor};
 
-/// A visitor in so many segments, some in 4242 and with the attribute X, and then 18 KB of attributes.
+/// Gives a visitor many segments, possibly segment 4242 and the attribute X, and then 18 KB of attributes.
 fn crowded(origin: &mut Origin, of: VisitorId, is_suppressed: bool) {
     let held = |id: u32| {
         let attributes = (0..4).map(|token| (token, i32::MAX - i32::from(token)));
@@ -65,7 +65,7 @@ fn apply(origin: &mut Origin, targets: &[(&str, Value)]) {
     catalogue::apply(&mut origin.conn, &origin.rules, given, &tenant, document(targets), "tests").unwrap();
 }
 
-/// What an edge decides of each ad for a visitor.
+/// Outcome of each ad for a visitor at the edge.
 fn outcomes(origin: &Origin, of: VisitorId, ads: usize) -> BTreeMap<String, String> {
     let placements: Value = (0..ads).map(|n| json!({ "id": format!("p{n}") })).collect();
     let (place, agent) = (String::new(), "Mozilla/5.0".to_owned());
@@ -79,7 +79,7 @@ fn outcomes(origin: &Origin, of: VisitorId, ads: usize) -> BTreeMap<String, Stri
     first.iter().map(outcome).collect()
 }
 
-/// E5a: a suppressed visitor gets so many attributes and segments that its snapshot is truncated.
+/// A suppressed visitor gets more attributes and segments than its snapshot holds.
 #[test]
 fn a_suppression_never_fails_open_and_what_a_catalogue_newly_names_is_published_again() {
     let mut origin = Origin::new();
@@ -114,7 +114,7 @@ fn a_suppression_never_fails_open_and_what_a_catalogue_newly_names_is_published_
     assert_eq!(suppressed["without_x"], never("without_x").1);
     let won = outcomes(&origin, visitor(2), 1);
     assert!(won.values().all(|outcome| outcome == "won" || outcome == "outbid"), "{won:?}");
-    // Another order of the same, and something that is not of people: nothing is written again.
+    // The same targets in another order, and a target that does not concern people, cause no write.
     apply(&mut origin, &[targets[1].clone(), targets[0].clone(), ("all", json!({ "geo.country": "DE" }))]);
     origin.settle(&mut kv);
     assert_eq!([1, 2, 3].map(|of| version(&kv, of)), after);
@@ -129,13 +129,13 @@ fn an_audience_that_negates_what_was_not_read_means_nobody_and_names_it() {
     crowded(&mut origin, visitor(1), true);
     origin.settle(&mut BTreeMap::new());
     apply(&mut origin, &[("suppressed", json!({ "segments": { "$nin": [4_242, 77] } }))]);
-    // As an edge has it before the snapshot is written again.
+    // The state of an edge before the snapshot is written again.
     let queried = "UPDATE catalogues SET queried = '{\"attributes\":[],\"segments\":[],\"caps\":[]}'";
     origin.conn.execute(queried, []).unwrap();
     assert_eq!(outcomes(&origin, visitor(1), 1)["suppressed"], "unknown: segments");
 }
 
-/// A person of some visitors, whose attributes and segments do not fit into a snapshot together.
+/// A person of some visitors whose attributes and segments do not fit into one snapshot.
 fn person_of(origin: &mut Origin, first: u32, visitors: u32, random: &mut Random) {
     let mut draw = |below: u32| u32::from_be_bytes(random.draw()) % below;
     for v in first..first + visitors {

@@ -1,4 +1,4 @@
-//! What a sync takes along of a verification: keys for a consumer to read, and what one says that it has read.
+//! The part of a verification in a sync: keys for a consumer to read, and the results of its reads.
 
 use causeway_shared::base::limits;
 use causeway_shared::wire::sync::{ReadResult, VerifyRequest};
@@ -11,13 +11,13 @@ use crate::outbox::queue::LEASE_MS;
 use crate::store::write_txn::WriteTxn;
 use crate::store::{StoreError, TenantNo};
 
-/// Keys of catalogues, models and the like read at once: they may have megabytes, and a bulk read has 25.
+/// Most keys of catalogues, models and the like in one read: each may have megabytes, and a bulk read may have 25 MB.
 const LARGE: u16 = 2;
 
-/// Gives keys to a consumer that drains, each to one for a minute.
+/// Leases keys to a consumer that drains the outbox, each key to one consumer for a minute.
 ///
 /// # Errors
-/// [`StoreError`]; then nothing of the group may be kept.
+/// [`StoreError`]; the caller must then roll back the transaction.
 pub fn hand_out(group: &WriteTxn<'_>, drain: u16) -> Result<Vec<VerifyRequest>, StoreError> {
     const LARGE_ONES: &str = "SELECT entry, tenant, kind, subject FROM verifications WHERE answered IS NULL
         AND due <= ?1 AND leased_until <= ?1 AND kind > 255 ORDER BY due, entry LIMIT ?2";
@@ -39,7 +39,7 @@ pub fn hand_out(group: &WriteTxn<'_>, drain: u16) -> Result<Vec<VerifyRequest>, 
                 Ok(tenant) => {
                     keys.push(VerifyRequest { entry: unsigned(entry), key: value::key_text(tenant, subject) })
                 }
-                // Its tenant is configured no more.
+                // The tenant is no longer configured.
                 Err(_) => drop(group.tx.prepare_cached(DONE)?.execute([entry])?),
             }
         }
@@ -51,10 +51,10 @@ pub fn hand_out(group: &WriteTxn<'_>, drain: u16) -> Result<Vec<VerifyRequest>, 
     Ok(keys)
 }
 
-/// Keeps what an edge has read. Who is late, or was never asked, says nothing.
+/// Stores an edge's results. A late or unrequested result is ignored.
 ///
 /// # Errors
-/// [`StoreError`]; then nothing of the group may be kept.
+/// [`StoreError`]; the caller must then roll back the transaction.
 pub fn note_reads(group: &WriteTxn<'_>, read: &[ReadResult]) -> Result<(), StoreError> {
     const ANSWER: &str = "UPDATE verifications SET answered = ?2, sha256 = ?3
         WHERE entry = ?1 AND asked IS NOT NULL AND answered IS NULL";
@@ -64,7 +64,7 @@ pub fn note_reads(group: &WriteTxn<'_>, read: &[ReadResult]) -> Result<(), Store
     Ok(())
 }
 
-/// How many keys could be handed out now.
+/// Number of keys that could be handed out now.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].

@@ -25,28 +25,28 @@ use crate::outbox::queue::LEASE_MS;
 use crate::store;
 use crate::testing::{self, NOW, Origin, fact, page, stored, visitor};
 
-/// How much time passes between two looks of a run, in which an edge syncs once.
+/// Time between two steps of a run, in which an edge syncs once.
 const TICK_MS: Millis = 5_000;
 
-/// What the publish consumer does while a run goes on.
+/// Behaviour of the publish consumer during a run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Edge {
-    /// All of it.
+    /// It reads and writes.
     Well,
-    /// It reads, and the KV takes no write.
+    /// It reads, and the KV accepts no write.
     Reads,
-    /// An edge of a release before: it writes, and reads nothing back.
+    /// It comes from an earlier release: it writes, and reads nothing back.
     Before,
     /// It never syncs.
     Silent,
 }
 
-/// A store, and a KV that has what was published of it.
+/// A store, and a KV with everything that was published from it.
 struct World {
     origin: Origin,
     kv: BTreeMap<String, String>,
     edge: Edge,
-    /// Writes that the edge was handed while runs went on.
+    /// Keys that the edge was handed for writing during runs.
     written: Vec<String>,
 }
 
@@ -60,7 +60,7 @@ impl World {
         world
     }
 
-    /// Visitors 1 to 3 are Ann, 4 is alone.
+    /// Visitors 1 to 3 are Ann, visitor 4 is alone.
     fn of_people() -> Self {
         Self::new(|origin| {
             let mut facts: Vec<Fact> = (1..5).map(|v| page(visitor(v), 1, NOW)).collect();
@@ -69,7 +69,7 @@ impl World {
         })
     }
 
-    /// What waits is written, and everything written shows everywhere.
+    /// Writes everything that is due, and waits until it is visible everywhere.
     fn settle(&mut self) {
         self.origin.settle(&mut self.kv);
         self.origin.now += 2 * self.origin.rules.kv_settled_ms;
@@ -81,13 +81,13 @@ impl World {
         runs::begin_waiting(&mut self.origin.conn, self.origin.now, Some(true)).unwrap().unwrap()
     }
 
-    /// Runs on beside the edge, until progress was told so often.
+    /// Continues a run in parallel with the edge, until it reported its progress `most` times.
     fn run(&mut self, run: &JobRun, most: u64) -> JobRun {
         let data = self.origin.data().to_owned();
         let (edge, notes) = (RefCell::new(store::open(&data).unwrap()), Mutex::new(store::open(&data).unwrap()));
         let Origin { conn, rules, metrics, now, .. } = &mut self.origin;
         let (rules, metrics): (&TxnRules, &Metrics) = (rules, metrics);
-        let (time, told) = (Cell::new(*now), AtomicU64::new(0));
+        let (time, reports) = (Cell::new(*now), AtomicU64::new(0));
         let said = RefCell::new(OutboxRequest { drain: 100, ..OutboxRequest::default() });
         let (kv, written, how) = (RefCell::new(&mut self.kv), RefCell::new(&mut self.written), self.edge);
         let given = || Ok(TxnInputs { now: time.get(), random: [9; 32] });
@@ -118,7 +118,7 @@ impl World {
             said.replace(OutboxRequest { applied, drain: 100, read });
         };
         let place = testing::place(&data, conn, rules, metrics, &given, &sync);
-        let stop = || told.fetch_add(1, Relaxed) + 1 >= most;
+        let stop = || reports.fetch_add(1, Relaxed) + 1 >= most;
         let ended = JobRunner { place, notes: &notes, stop: &stop }.run(run);
         *now = time.get();
         ended.unwrap()
@@ -129,7 +129,7 @@ impl World {
         self.run(&run, u64::MAX)
     }
 
-    /// A run's counts, those of zero left out.
+    /// The counts of a run, without zeros.
     fn verify(&mut self, dry_run: bool) -> Value {
         let run = self.all(dry_run);
         assert_eq!(run.outcome, Some(RunOutcome::Done), "{}", run.report);
@@ -194,7 +194,7 @@ fn lost_stale_and_damaged_kv_values_are_found_and_mended() {
     let right = world.kv.clone();
 
     world.kv.remove(&snapshot(1));
-    // A late publisher's write, of a version before.
+    // A late publisher's write of an earlier version.
     world.kv.insert(snapshot(4), older);
     world.kv.get_mut(&snapshot(5)).unwrap().push('A');
     world.kv.insert(snapshot(6), right[&snapshot(5)].clone());
@@ -207,9 +207,9 @@ fn lost_stale_and_damaged_kv_values_are_found_and_mended() {
     assert_eq!((world.kv == damaged, world.count("outbox")), (true, 0), "a dry run changes nothing");
     assert!(world.progress(receipt)["done_ms"].is_null() == world.progress(receipt)["log_ms"].is_null());
 
-    let mut told = found;
-    told["put"] = json!(5);
-    assert_eq!(world.verify(false), told);
+    let mut expected = found;
+    expected["put"] = json!(5);
+    assert_eq!(world.verify(false), expected);
     world.settle();
     assert_eq!(world.kv.keys().collect::<Vec<_>>(), right.keys().collect::<Vec<_>>());
     assert!(matches!(stored(&world.kv, visitor(6)), causeway_shared::profiles::view::StoredValue::Tombstone));
@@ -227,7 +227,7 @@ fn a_write_that_shows_late_is_no_difference() {
     let mut world = World::of_people();
     let lost = world.kv.remove(&snapshot(4)).unwrap();
     let run = world.begin(false);
-    // Asked for, read, looked at once.
+    // Requested, read and compared once.
     let cut = world.run(&run, 4);
     assert_eq!((cut.outcome, world.count("verifications WHERE looks = 1")), (Some(RunOutcome::Interrupted), 1));
     world.kv.insert(snapshot(4), lost);
@@ -240,7 +240,7 @@ fn a_write_that_shows_late_is_no_difference() {
 #[test]
 fn what_changes_between_two_looks_is_no_difference_and_what_waits_is_passed_over() {
     let mut world = World::of_people();
-    // News of visitor 4 that the KV does not take: what it has is older, and its write is due.
+    // A change of visitor 4 that the KV does not accept: its value is older, and a write is due.
     let now = world.origin.now;
     world.origin.send("demo", &[page(visitor(4), 9, now)]);
     world.edge = Edge::Reads;
@@ -279,7 +279,7 @@ fn a_key_that_an_erasure_waits_for_is_never_excused_as_stale() {
     let receipt = gone.id;
     world.origin.send("demo", &[gone]);
     world.settle();
-    // The siblings are trimmed before anybody read them back.
+    // The siblings are trimmed before they are read back.
     world.origin.now = NOW + 120 * 86_400_000;
     let now = world.origin.now;
     let tx = world.origin.conn.transaction().unwrap();
@@ -288,7 +288,7 @@ fn a_key_that_an_erasure_waits_for_is_never_excused_as_stale() {
     assert_eq!(world.verify(false), json!({ "keys": 4, "right": 2, "differs": 2, "put": 2 }));
     assert!(world.progress(receipt)["verified_ms"].is_null());
     world.settle();
-    // Whoever was handed the write when the run ended may be late with it.
+    // The consumer that held the lease at the end of the run may still write late.
     world.origin.now += crate::outbox::queue::LATE_MS;
     world.settle();
     assert_eq!(world.verify(false), json!({ "keys": 4, "right": 4 }));
@@ -310,7 +310,7 @@ fn a_run_that_is_cut_goes_on_and_looks_at_every_key_once() {
         if run.outcome.is_some() {
             run = runs::begin_waiting(&mut world.origin.conn, world.origin.now, Some(true)).unwrap().unwrap();
         }
-        // Of no fixed length: what is lost with each cut is read when its lease ended.
+        // Runs of varying length, because reads lost with an interruption are repeated after their lease.
         run = world.run(&run, 3 + cuts % 4);
         cuts += 1;
         assert!(cuts < 200, "{}", run.report);
@@ -364,13 +364,13 @@ fn a_receipt_is_proven_after_every_key_was_read_back() {
     let receipt = gone.id;
     world.origin.send("demo", &[gone]);
     let steps = |world: &World| {
-        let told = world.progress(receipt);
-        (told["keys"].clone(), !told["done_ms"].is_null(), told["verified_ms"].as_u64())
+        let progress = world.progress(receipt);
+        (progress["keys"].clone(), !progress["done_ms"].is_null(), progress["verified_ms"].as_u64())
     };
     let keys = |written, verified| json!({ "all": 4, "written": written, "verified": verified });
     world.origin.settle(&mut world.kv);
     assert_eq!(steps(&world), (keys(4, 0), true, None), "three snapshots and a lookup");
-    // The KV loses the tombstone: an older snapshot is there again.
+    // The KV loses the tombstone: an older snapshot is back.
     let lost = world.kv.insert(snapshot(2), world.kv[&snapshot(4)].clone()).unwrap();
     assert_eq!(world.verify(true)["not_erased"], 1);
     assert_eq!(steps(&world), (keys(4, 0), true, None), "a dry run proves nothing");
@@ -379,7 +379,7 @@ fn a_receipt_is_proven_after_every_key_was_read_back() {
     assert_eq!(steps(&world), (keys(3, 3), false, None), "it is not done after all");
     world.edge = Edge::Well;
     world.settle();
-    // Whoever was handed the write before and never said so may be late with it.
+    // A consumer that was leased the write earlier and never acknowledged it may still write late.
     world.origin.now += crate::outbox::queue::LATE_MS;
     world.settle();
     assert_eq!((world.kv[&snapshot(2)] == lost, steps(&world)), (true, (keys(4, 3), true, None)));
@@ -400,12 +400,12 @@ fn a_lookup_under_a_retired_key_counts_as_not_erased_only_if_it_names_no_visitor
         let gone: Vec<Fact> = erased.map(|v| erasure(visitor(v), now)).collect();
         world.origin.send("demo", &gone);
         world.settle();
-        // The deletion does not last, and the key is retired before the key is read back.
+        // The deletion does not last, and the key is retired before it is read back.
         world.kv.entry(key.clone()).or_insert(before);
         let keys = |keys: &mut Vec<RingKey>| *keys = vec![RingKey { id: keys[0].id + 1, ..keys[0].clone() }];
         world.origin.change_keys("demo", keys);
-        let told = world.verify(false);
-        assert_eq!(told.get("not_erased"), found.as_ref(), "{told}");
+        let counts = world.verify(false);
+        assert_eq!(counts.get("not_erased"), found.as_ref(), "{counts}");
         world.settle();
         assert_eq!((world.verify(false).get("put"), world.kv.get(&key)), (None, None));
     }
@@ -460,7 +460,7 @@ fn only_a_consumer_that_drains_is_asked_and_a_key_goes_to_one_at_a_time() {
     origin.now += LEASE_MS;
     let again = origin.sync(SyncRequest { drain: 1, ..SyncRequest::default() });
     assert_eq!(again.verify, first.verify);
-    // What nobody was asked for, and what was said before, changes nothing.
+    // An unrequested result, and a repeated one, change nothing.
     let entry = first.verify[0].entry;
     for (entry, sha256) in [(entry, Some([1; 32])), (entry, None), (999_999, None)] {
         origin.sync(SyncRequest { read: vec![ReadResult { entry, sha256 }], ..SyncRequest::default() });

@@ -1,10 +1,10 @@
-//! Moves what was committed from the store's write-ahead log into its file, beside the thread that folds: for what that
-//! thread moves itself, all facts that come next would wait.
+//! Moves commits from the store's write-ahead log into its file, in parallel with the folding thread, whose own
+//! checkpoints would delay all following facts.
 //!
-//! SQLite's passive checkpoint goes on beside readers and writers, and moves what is there when it begins. The log begins
-//! again from the start only when all is moved between two transactions and nobody reads what was in it, which under
-//! load is seldom so: reads overlap. Once it is [`RESTART`] long this thread has it begun again, for which writers wait
-//! a moment; once it is [`LONG`] the thread that folds moves the rest of it after all.
+//! SQLite's passive checkpoint runs in parallel with readers and writers, and moves the pages that exist at its begin.
+//! The log restarts from its beginning only if all pages are moved between two transactions and no connection reads
+//! them, which is rare under load, because reads overlap. Once the log has [`RESTART`] pages, this thread forces a
+//! restart, for which writers wait briefly; once it has [`LONG`] pages, the folding thread moves the rest itself.
 
 use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -15,31 +15,31 @@ use rusqlite::Connection;
 
 use crate::store::{self, StoreError};
 
-/// Facts folded between two checkpoints: 20 MB of pages where each is of somebody else.
+/// Facts folded between two checkpoints: 20 MB of pages if each belongs to another visitor.
 const FACTS: u64 = 5_000;
-/// Pages of a write-ahead log that is long: 256 MB.
+/// Pages of a write-ahead log at which the folding thread moves the rest: 256 MB.
 const LONG: u32 = 64_000;
-/// Pages of a write-ahead log that is begun from the start: 64 MB.
+/// Pages of a write-ahead log at which it is restarted: 64 MB.
 const RESTART: i64 = if cfg!(test) { 10 } else { 16_000 };
-/// How long writers wait for those who read what is in it. Who reads later needs nothing of it.
+/// Longest wait of writers for current readers of the log. Later readers need none of its pages.
 const RESTART_WAIT: Duration = if cfg!(test) { Duration::ZERO } else { Duration::from_secs(2) };
-/// How long it is left alone after a try that found too many readers.
+/// Pause after an attempt that found too many readers.
 const RESTART_PAUSE: Duration = Duration::from_secs(30);
 
-/// The way to the thread.
+/// Handle to the checkpoint thread.
 #[derive(Debug)]
 pub struct Checkpointer {
     due: SyncSender<()>,
     thread: JoinHandle<()>,
-    /// Facts folded since it was asked last.
+    /// Facts folded since the last request.
     facts: u64,
 }
 
 impl Checkpointer {
-    /// Starts the thread over the store in `data`, for the connection that folds.
+    /// Starts the thread on the store in `data`, for the connection that folds.
     ///
     /// # Errors
-    /// [`StoreError`], or when the operating system gives no thread.
+    /// [`StoreError`], also if the operating system starts no thread.
     pub fn start(folding: &Connection, data: &Path) -> Result<Self, StoreError> {
         let conn = store::open(data)?;
         folding.pragma_update(None, "wal_autocheckpoint", LONG)?;
@@ -49,17 +49,17 @@ impl Checkpointer {
         Ok(Self { due, thread, facts: 0 })
     }
 
-    /// So many facts more were folded.
+    /// Adds newly folded facts, and requests a checkpoint after enough of them.
     pub fn folded(&mut self, facts: u64) {
         self.facts += facts;
         if self.facts >= FACTS {
-            // One that waits already is for these too.
+            // A waiting request covers these facts too.
             self.due.try_send(()).unwrap_or_default();
             self.facts = 0;
         }
     }
 
-    /// Ends the thread, once it is done with what it was asked for.
+    /// Ends the thread after its requested checkpoint.
     pub fn end(self) {
         drop(self.due);
         self.thread.join().unwrap_or_default();
@@ -80,18 +80,18 @@ fn run(conn: &Connection, asked: &Receiver<()>) {
     }
 }
 
-/// What a checkpoint came to.
+/// The result of a checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CheckpointResult {
-    /// What was there is in the file.
+    /// The pages that existed are in the file.
     Moved,
-    /// The log begins from the start with the next write.
+    /// The next write starts the log from its beginning.
     Restarted,
-    /// It is long, and somebody reads from it for too long.
+    /// The log is long, and another connection reads it for too long.
     Busy,
 }
 
-/// Moves what is in the write-ahead log, and has a long one begun from the start.
+/// Moves the pages of the write-ahead log into the file, and restarts a long log.
 fn checkpoint(conn: &Connection, may_restart: bool) -> Result<CheckpointResult, StoreError> {
     let pages = conn.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| row.get::<_, i64>(1))?;
     if pages < RESTART || !may_restart {
@@ -121,15 +121,15 @@ mod tests {
                 conn.query_row("SELECT tenant FROM tenants WHERE name = 'demo'", [], |row| row.get(0).map(TenantNo))
             })
         };
-        let given = |facts: &[u64]| {
+        let fold = |facts: &[u64]| {
             let mut checkpointer = Checkpointer::start(&folding, folder.path()).unwrap();
             facts.iter().for_each(|facts| checkpointer.folded(*facts));
             checkpointer.end();
         };
         let tenant = store::tenant_no(&folding, "demo").unwrap();
-        given(&[FACTS - 1]);
+        fold(&[FACTS - 1]);
         assert!(in_file().is_err());
-        given(&[FACTS - 1, 1]);
+        fold(&[FACTS - 1, 1]);
         assert_eq!(in_file(), Ok(tenant));
     }
 
@@ -147,7 +147,7 @@ mod tests {
         let (mut reading, mut longest) = (read(), 0);
         for _ in 0..20 {
             writing.execute_batch("INSERT INTO filled VALUES (randomblob(60000))").unwrap();
-            // Each begins before the one before it ends.
+            // Each reader starts before the previous one ends.
             drop(std::mem::replace(&mut reading, read()));
             assert_eq!(checkpoint(&moving, true).unwrap(), CheckpointResult::Busy, "it reads from the log");
             assert_eq!(checkpoint(&moving, false).unwrap(), CheckpointResult::Moved);

@@ -1,5 +1,5 @@
-//! What the two threads do, step by step, on open files: without a thread, a channel or a clock. A step that fails has
-//! kept nothing, and may be taken again.
+//! The steps of the two writing threads on open files, without threads, channels or a clock. A failed step has stored
+//! nothing and may be repeated.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,25 +16,26 @@ use crate::pipeline::commit::{self, CommitSummary};
 use crate::store::write_txn::{TxnInputs, TxnRules};
 use crate::store::{self, StoreCounters, StoreError};
 
-/// Facts folded in one transaction; the record that goes over it waits for the next. An edge's drain waits for the one under
-/// way and its own: two seconds each, of new visitors on two cores. Few in tests, which wait for several.
+/// Most facts that one transaction folds; a record that would exceed it waits for the next one. An edge's drain waits
+/// for the current transaction and its own: two seconds each, for facts of new visitors on two cores. Small in tests,
+/// which need several transactions.
 const FOLD_FACTS: usize = if cfg!(test) { 1_000 } else { 50_000 };
 
-/// What the log may hold to be written anew: 12 MB, a tenth of a second.
+/// Most facts in the log for which it is rewritten: 12 MB, a tenth of a second.
 const WIPED_FACTS: usize = 50_000;
 
-/// Why syncs were not taken.
+/// The reason why syncs were not accepted.
 #[derive(Debug, thiserror::Error)]
 pub enum TakeError {
     /// Too many facts wait already.
-    #[error("too much waits to be folded: come back in a second")]
+    #[error("too many facts wait to be folded: try again in a second")]
     Busy,
     /// The log failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// Takes facts: appends syncs to the log, after which they are acknowledged and readers see them.
+/// Accepts facts: appends syncs to the log; then they are acknowledged and visible to readers.
 #[derive(Debug)]
 pub struct IntakeSteps {
     log: FactLog,
@@ -44,17 +45,17 @@ pub struct IntakeSteps {
 }
 
 impl IntakeSteps {
-    /// On an open log, with what it holds beyond the store. No more than `most_waiting` facts may wait to be folded.
+    /// Steps on an open log and its unfolded records. At most `most_waiting` facts may wait to be folded.
     #[must_use]
     pub fn of(log: FactLog, backlog: Backlog, most_waiting: usize) -> Self {
         let truncated = backlog.folded();
         Self { log, backlog, most_waiting, truncated }
     }
 
-    /// Appends one record for each sync, all in one durable transaction.
+    /// Appends one record for each sync in one durable transaction.
     ///
     /// # Errors
-    /// [`TakeError`]; then nothing was taken, and nothing may be acknowledged.
+    /// [`TakeError`]; then nothing was accepted, and nothing may be acknowledged.
     pub fn append(&mut self, syncs: Vec<IncomingSync>) -> Result<(), TakeError> {
         if self.backlog.weight() >= self.most_waiting {
             return Err(TakeError::Busy);
@@ -69,19 +70,19 @@ impl IntakeSteps {
         Ok(())
     }
 
-    /// Records up to here are gone from the log.
+    /// Records up to this number are deleted from the log.
     #[must_use]
     pub fn truncated(&self) -> u64 {
         self.truncated
     }
 
-    /// Whether the log still holds records that are folded.
+    /// Whether the log still holds folded records.
     #[must_use]
     pub fn is_due(&self) -> bool {
         self.backlog.folded() > self.truncated
     }
 
-    /// Lets go of what is folded. It writes in any case, which shows whether the log is well.
+    /// Deletes folded records. It always writes, which shows whether the log works.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -92,7 +93,8 @@ impl IntakeSteps {
         Ok(())
     }
 
-    /// Overwrites what the log let go of. `false`: not now, as much waits in it or somebody reads it.
+    /// Overwrites the log's deleted records. Returns `false` while too many facts wait in it, or another connection
+    /// reads it.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -100,7 +102,7 @@ impl IntakeSteps {
         Ok(self.backlog.weight() <= WIPED_FACTS && self.log.wipe()?)
     }
 
-    /// Moves what is in the write-ahead log into the file.
+    /// Moves the write-ahead log into the file.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -116,36 +118,36 @@ pub struct FoldSteps {
     backlog: Backlog,
     rules: Arc<TxnRules>,
     metrics: Arc<Metrics>,
-    /// The latest time of a transaction.
+    /// Latest time of a transaction.
     latest: Millis,
 }
 
 impl FoldSteps {
-    /// On an open store, with what the log holds beyond it.
+    /// Steps on an open store and the log's unfolded records.
     #[must_use]
     pub fn of(conn: Connection, backlog: Backlog, rules: Arc<TxnRules>, metrics: Arc<Metrics>) -> Self {
-        // Nobody knows what the clock said before.
+        // The clock's earlier times are unknown.
         let latest = Millis::MAX;
         Self { conn, backlog, rules, metrics, latest }
     }
 
-    /// Whether there is more to fold.
+    /// Whether unfolded records exist.
     #[must_use]
     pub fn is_behind(&self) -> bool {
         !self.backlog.is_empty()
     }
 
-    /// The newest record that the store has after the next [`FoldSteps::fold`], if not a newer one.
+    /// Number of the newest record that the store has at least after the next [`FoldSteps::fold`].
     #[must_use]
     pub fn reach(&self) -> u64 {
         self.backlog.next(FOLD_FACTS).last().map_or_else(|| self.backlog.folded(), |record| record.seq)
     }
 
-    /// Folds the oldest records that wait and serves the calls, in one durable transaction. `None`: there was nothing to
-    /// do.
+    /// Folds the oldest waiting records and serves the calls, in one durable transaction. Returns `None` if there was
+    /// nothing to do.
     ///
     /// # Errors
-    /// [`StoreError`]; then nothing was kept, and the records wait on.
+    /// [`StoreError`]; then nothing was stored, and the records keep waiting.
     pub fn fold(&mut self, given: TxnInputs, calls: &[OutboxRequest]) -> Result<Option<CommitSummary>, StoreError> {
         let records = self.backlog.next(FOLD_FACTS);
         if records.is_empty() && calls.is_empty() {
@@ -162,7 +164,7 @@ impl FoldSteps {
         let mut unreadable = BTreeSet::new();
         let done = loop {
             match commit::commit_group(&mut self.conn, &self.rules, &self.metrics, given, &records, calls) {
-                // It is noted: what came of all others is folded.
+                // The row is in quarantine now; the facts of all other rows are folded.
                 Err(StoreError::Visitor { row, .. }) if unreadable.insert(row) => {}
                 done => break done?,
             }
@@ -178,8 +180,8 @@ impl FoldSteps {
         Ok(Some(done))
     }
 
-    /// Tells the erasures that wait for it up to where the log was let go, once the store's own write-ahead log is empty too of
-    /// what they took. `false`: not yet, as somebody reads an older state.
+    /// Records for the waiting erasures that the log is overwritten up to `upto`, once the store's write-ahead log is
+    /// empty too. Returns `false` while another connection reads an older state.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -194,7 +196,7 @@ impl FoldSteps {
         Ok(empty)
     }
 
-    /// The newest record whose erasure waits for the log; 0 where none does.
+    /// Number of the newest record whose removal from the log an erasure waits for; 0 if there is none.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -202,7 +204,7 @@ impl FoldSteps {
         crate::erasures::registry::in_log(&self.conn)
     }
 
-    /// Writes without changing anything, which shows whether the store is well.
+    /// Writes without a change, which shows whether the store works.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -212,12 +214,12 @@ impl FoldSteps {
         Ok(tx.commit()?)
     }
 
-    /// The store, for jobs and for reads of what is folded.
+    /// The store, for jobs and for reads of folded data.
     pub fn store(&mut self) -> &mut Connection {
         &mut self.conn
     }
 
-    /// Moves what is in the write-ahead log into the file.
+    /// Moves the write-ahead log into the file.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -292,7 +294,7 @@ mod tests {
         crate::pipeline::take_up::take_up(&mut folding.conn, &rules, given).unwrap();
         assert_eq!(quarantine::count_facts(&folding.conn).unwrap(), 2, "it still cannot be read");
         profile(&folding, Some(sound));
-        assert_eq!(take(&mut folding, &last), (1, 1), "nobody looked at it again");
+        assert_eq!(take(&mut folding, &last), (1, 1), "the row was not examined again");
         crate::pipeline::take_up::take_up(&mut folding.conn, &rules, given).unwrap();
         assert_eq!(
             (quarantine::count_facts(&folding.conn).unwrap(), pages(&folding, 1), pages(&folding, 2)),
@@ -300,7 +302,7 @@ mod tests {
         );
         assert_eq!(take(&mut folding, &last), (0, 0));
 
-        // Who leaves waits for nothing, and an erasure needs nothing of it.
+        // A withdrawal does not wait, and an erasure needs no data of the row.
         profile(&folding, Some(vec![0xff]));
         assert_eq!(take(&mut folding, &more), (0, 1));
         assert_eq!(take(&mut folding, &gone), (0, 1));

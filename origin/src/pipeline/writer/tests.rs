@@ -71,7 +71,7 @@ fn an_erasure_has_left_the_log_once_no_byte_of_the_visitor_is_there() {
     }
     appender.taking.append(vec![other]).unwrap();
     assert!(holds(1) && waits(&mut folder) && appender.taking.truncated() == 2);
-    // Nor is it in the store's write-ahead log, which who reads an older state keeps.
+    // The store's write-ahead log must be empty too; a reader of an older state keeps it.
     let mut conn = store::open(data.path()).unwrap();
     let reading = conn.transaction().unwrap();
     reading.query_row("SELECT count(*) FROM visitors", [], |_| Ok(())).unwrap();

@@ -65,8 +65,8 @@ fn trail(origin: &Origin) -> Vec<Value> {
     list_rows(&origin.conn, origin.tenant("demo"), None, None, 1_000).unwrap()
 }
 
-/// What, who, why and how many, of each row, the oldest first.
-fn told(rows: &[Value]) -> Vec<(String, String, String, u64)> {
+/// Type, author, reason and count of each row, the oldest first.
+fn summaries(rows: &[Value]) -> Vec<(String, String, String, u64)> {
     let text = |row: &Value, field: &str| row[field].as_str().unwrap_or("-").to_owned();
     let of = |row: &Value| (text(row, "what"), text(row, "by"), text(row, "reason"), row["count"].as_u64().unwrap());
     rows.iter().rev().map(of).collect()
@@ -133,7 +133,7 @@ fn an_audit_row_names_the_tied_visitors_and_the_kind_of_tie() {
     say(&mut origin, why("again"), vec![unlink]);
     let rows = trail(&origin);
     let expected = [row("link", "cli", "a pair", 2), row("link", "cli", "an id", 1), row("unlink", "cli", "apart", 1)];
-    assert_eq!(told(&rows), expected, "what was there already changes nothing");
+    assert_eq!(summaries(&rows), expected, "what was there already changes nothing");
     let name = |v: u32| json!(visitor(v).to_string());
     let id = json!({ "kind": "partner", "hash": partner.hash.to_string() });
     let named: Vec<_> = rows.iter().rev().map(|row| [&row["visitor"], &row["other"], &row["id"]]).collect();
@@ -144,7 +144,7 @@ fn an_audit_row_names_the_tied_visitors_and_the_kind_of_tie() {
         (&rows[0]["at_ms"], &rows[0]["name"], &rows[0]["receipt"]),
         (&json!(NOW + 3), &json!("ann"), &json!(null))
     );
-    let of = |v: u32| told(&list_rows(&origin.conn, origin.tenant("demo"), Some(visitor(v)), None, 9).unwrap());
+    let of = |v: u32| summaries(&list_rows(&origin.conn, origin.tenant("demo"), Some(visitor(v)), None, 9).unwrap());
     assert_eq!([of(1), of(2)], [&expected[..1], &expected[..1]]);
     assert_eq!([of(3), of(4)], [&expected[1..], &expected[2..]]);
     assert_eq!(list_rows(&origin.conn, origin.tenant("other"), Some(visitor(1)), None, 9).unwrap(), [Value::Null; 0]);
@@ -160,7 +160,7 @@ fn an_import_in_many_transactions_is_one_audit_row_for_each_run() {
     say(&mut origin, run(1), pair(3, 4, 4, NOW));
     say(&mut origin, run(2), [pair(3, 4, 4, NOW), pair(5, 6, 5, NOW)].concat());
     say(&mut origin, run(3), pair(5, 6, 5, NOW));
-    assert_eq!(told(&trail(&origin)), [row("link", "cli", "matches", 6), row("link", "cli", "matches", 2)]);
+    assert_eq!(summaries(&trail(&origin)), [row("link", "cli", "matches", 6), row("link", "cli", "matches", 2)]);
     assert!((1..=6).all(|v| !names(&origin, v)));
 }
 
@@ -187,8 +187,9 @@ fn a_replayed_log_gives_each_audit_row_once() {
         let folding = FoldSteps::of(conn, backlog.clone(), Arc::clone(&rules), Arc::default());
         (IntakeSteps::of(log, backlog.clone(), 1_000), folding, backlog)
     };
-    let rows =
-        |conn: &Connection| told(&list_rows(conn, rules.tenants.by_name("demo").unwrap(), None, None, 99).unwrap());
+    let rows = |conn: &Connection| {
+        summaries(&list_rows(conn, rules.tenants.by_name("demo").unwrap(), None, None, 99).unwrap())
+    };
     let syncs = vec![
         intake::read(
             batch(&[page(visitor(1), 1, NOW), page(visitor(2), 1, NOW), page(visitor(3), 1, NOW)]),
@@ -210,7 +211,7 @@ fn a_replayed_log_gives_each_audit_row_once() {
     let expected =
         [row("link", "cli", "a match", 2), row("erase", "cli", "asked for", 1), row("erase", "visitor", "-", 1)];
     assert_eq!(rows(folding.store()), expected);
-    // Killed before the log let it go, and folded by somebody who does not know.
+    // Killed before the log deleted the record, and folded again by a process that does not know.
     drop(folding);
     let (_, mut folding, backlog) = open();
     assert!(backlog.is_empty());
@@ -236,7 +237,7 @@ fn a_record_of_the_admin_side_that_names_nobody_is_read_and_its_row_says_so() {
     assert_eq!([beside.len(), opened.len()], [1, 1]);
     let records: Vec<_> = opened.into_iter().map(Arc::new).collect();
     commit(&mut origin, &records);
-    assert_eq!(told(&trail(&origin)), [row("link", "admin", "-", 2)]);
+    assert_eq!(summaries(&trail(&origin)), [row("link", "admin", "-", 2)]);
 }
 
 #[test]
@@ -252,16 +253,16 @@ fn no_audit_row_names_an_erased_visitor() {
     say(&mut origin, why("three"), vec![tie(3, 2, NOW + 1, ann)]);
     say(&mut origin, Attribution { other: Some(visitor(1).to_string()), ..why("four") }, vec![unlink(4, 2)]);
     assert!([1, 2, 3, 4].map(|v| names(&origin, v)).iter().all(|named| *named) && bytes(&origin).contains(&hash));
-    let before = told(&trail(&origin));
-    // Gone with the visitor, also where it was the other one.
+    let before = summaries(&trail(&origin));
+    // Removed with the visitor, also if it was the other visitor of a change.
     say(&mut origin, why("request 1"), vec![erasure(1, NOW + 3)]);
     assert!(!names(&origin, 1) && names(&origin, 2) && names(&origin, 4));
-    assert_eq!(told(&trail(&origin)), [&before[..], &[row("erase", "cli", "request 1", 1)]].concat());
-    // Gone with the alternate id, under whatever visitor; who else is named stays.
+    assert_eq!(summaries(&trail(&origin)), [&before[..], &[row("erase", "cli", "request 1", 1)]].concat());
+    // Removed with the alternate id, under any visitor; other visitors stay named.
     let member = ErasureTarget::Id(ann.kind, vec![ann.hash]).fact(ErasureScope::Visitor, NOW + 4, [9; 16]);
     say(&mut origin, why("request 2"), vec![member]);
     assert!(!bytes(&origin).contains(&hash) && names(&origin, 3) && !names(&origin, 5));
-    // What waited in the log behind the erasure, and what comes in one transaction with it.
+    // Changes that waited in the log after the erasure, and changes in one transaction with it.
     let late = [Attribution { other: Some(visitor(1).to_string()), ..why("five") }, why("six"), why("seven")];
     let facts = [vec![unlink(6, 2)], pair(1, 6, 4, NOW + 5), vec![tie(6, 5, NOW + 3, ann)]];
     let together: Vec<_> = late.into_iter().zip(facts).map(|(said, facts)| record(&origin, said, facts)).collect();
@@ -272,12 +273,12 @@ fn no_audit_row_names_an_erased_visitor() {
     assert!(!bytes(&origin).contains(&hash));
     let rows = trail(&origin).len();
     say(&mut origin, why("too late"), pair(1, 2, 9, NOW + 7));
-    assert_eq!(trail(&origin).len(), rows, "what is said of who is erased links nothing");
-    // Who comes back with the id is somebody new.
+    assert_eq!(trail(&origin).len(), rows, "a link of an erased visitor changes nothing");
+    // A visitor that returns with the id is a new one.
     say(&mut origin, why("nine"), vec![tie(6, 7, NOW + 9, ann)]);
     assert!(bytes(&origin).contains(&hash));
-    // By which erasure somebody went is still told to who asks with the id.
-    let of = |v| told(&list_rows(&origin.conn, origin.tenant("demo"), Some(visitor(v)), None, 9).unwrap());
+    // A request with the erased id still gets the erasure.
+    let of = |v| summaries(&list_rows(&origin.conn, origin.tenant("demo"), Some(visitor(v)), None, 9).unwrap());
     assert_eq!([of(1), of(5)], [[row("erase", "cli", "request 1", 1)], [row("erase", "cli", "request 2", 1)]]);
 }
 
@@ -289,8 +290,8 @@ fn a_repeated_erasure_fact_is_one_audit_row_and_a_new_request_another() {
     for _ in 0..2 {
         origin.send("demo", &[erasure(1, NOW + 1)]);
     }
-    assert_eq!(told(&trail(&origin)), [row("erase", "visitor", "-", 1)]);
-    // Under the same receipt, and it reaches further now.
+    assert_eq!(summaries(&trail(&origin)), [row("erase", "visitor", "-", 1)]);
+    // The same receipt, with a wider scope.
     origin.send("demo", &[origin.login(visitor(3), 1, NOW, "bob")]);
     say(
         &mut origin,
@@ -298,7 +299,7 @@ fn a_repeated_erasure_fact_is_one_audit_row_and_a_new_request_another() {
         vec![ErasureTarget::Visitor(visitor(1)).fact(ErasureScope::Visitor, NOW + 2, [0; 16])],
     );
     let expected = [row("erase", "visitor", "-", 1), row("erase", "cli", "all of it", 0)];
-    assert_eq!(told(&trail(&origin)), expected);
+    assert_eq!(summaries(&trail(&origin)), expected);
     assert_eq!(trail(&origin)[0]["receipt"], trail(&origin)[1]["receipt"]);
 }
 
@@ -311,17 +312,17 @@ fn a_store_older_than_an_erasure_learns_its_author_from_the_journal() {
     origin.copy_to(folder.path());
     say(&mut origin, why("request 1"), vec![erasure(1, NOW + 1)]);
     origin.send("demo", &[erasure(2, NOW + 2)]);
-    let whole = told(&trail(&origin));
+    let whole = summaries(&trail(&origin));
     assert_eq!(whole.len(), 3);
     let mut old = Origin::within(folder);
     old.rules.journal = std::mem::replace(&mut origin.rules.journal, old.rules.journal);
-    assert_eq!(told(&trail(&old)), whole[..1]);
+    assert_eq!(summaries(&trail(&old)), whole[..1]);
     for _ in 0..2 {
         old.replay(GIVEN).unwrap();
-        assert_eq!(told(&trail(&old)), whole);
+        assert_eq!(summaries(&trail(&old)), whole);
         assert!(!names(&old, 1) && !names(&old, 2) && names(&old, 3));
     }
-    // A journal that was lost learns it from the store.
+    // A lost journal is completed from the store.
     let empty = tempfile::tempdir().unwrap();
     let before = old.rules.journal.asked().unwrap();
     old.rules.journal = ErasureJournal::open(empty.path()).unwrap();
@@ -339,7 +340,7 @@ fn who_is_forgotten_went_by_the_job() {
     let (visitors, metrics) = (|_: &_| Ok(visitors.to_vec()), Metrics::default());
     retention::forget_visitors(&mut origin.conn, &origin.rules, &metrics, GIVEN, receipt, visitors, |_, _| Ok(()))
         .unwrap();
-    assert_eq!(told(&trail(&origin)), [row("erase", "job:retention", "-", 2)]);
+    assert_eq!(summaries(&trail(&origin)), [row("erase", "job:retention", "-", 2)]);
     assert_eq!(trail(&origin)[0]["receipt"], receipt.receipt());
 }
 

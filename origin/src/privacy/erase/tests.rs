@@ -49,7 +49,7 @@ fn person(origin: &mut Origin, kv: &mut Kv) {
     origin.settle(kv);
 }
 
-/// Every byte of the store that names a visitor, by table.
+/// Number of rows of the store that name a visitor, by table.
 fn traces(origin: &Origin, v: u32) -> Vec<(&'static str, i64)> {
     let row = "(SELECT row FROM visitors WHERE visitor = ?1)";
     let counts = [
@@ -145,7 +145,7 @@ fn a_person_is_erased_as_a_whole_and_the_member_may_return_as_a_new_person() {
     origin.settle(&mut kv);
     (1..=3).for_each(|v| assert_gone(&origin, &kv, v));
     assert_eq!(origin.lookup("demo", "ann"), []);
-    // A login of before that comes late takes its visitor along, with what else is known of it.
+    // A late login from before the erasure erases its visitor too, with all of its data.
     let (before, after) = (origin.login(visitor(4), 2, at, "ann"), origin.login(visitor(5), 2, at + 1, "ann"));
     origin.send("demo", &[page(visitor(4), 1, at), before]);
     origin.send("demo", &[page(visitor(5), 1, at + 1), after]);
@@ -212,7 +212,7 @@ fn a_household_s_id_does_not_take_the_others_of_the_house_along() {
 fn a_receipt_is_done_once_every_key_that_named_the_visitor_was_written() {
     let (mut origin, mut kv) = (Origin::new(), Kv::new());
     person(&mut origin, &mut kv);
-    // What is under way when the erasure comes was built before it.
+    // Keys that were handed out before the erasure hold values from before it.
     origin.send("demo", &[page(visitor(2), 9, NOW + 1)]);
     let under_way = origin.drain(100);
     assert!(!under_way.is_empty());
@@ -226,7 +226,7 @@ fn a_receipt_is_done_once_every_key_that_named_the_visitor_was_written() {
     // Three snapshots and the lookup.
     assert_eq!(said(&origin), (4, 0, false));
     origin.acknowledge(&under_way);
-    assert_eq!(said(&origin), (4, 0, false), "a value of before the erasure proves nothing");
+    assert_eq!(said(&origin), (4, 0, false), "a value from before the erasure proves nothing");
     origin.now += 120_000;
     let writes = origin.drain(100);
     assert_eq!(writes.len(), 4);
@@ -235,7 +235,7 @@ fn a_receipt_is_done_once_every_key_that_named_the_visitor_was_written() {
     origin.acknowledge(&writes[3..]);
     assert_eq!(said(&origin), (4, 4, true));
     assert_eq!(erasure_progress(&origin.conn, tenant, FactId::from_bytes([1; 16])).unwrap(), None);
-    // Said again, the receipt stays as it is.
+    // A repetition does not change the receipt.
     assert_eq!(origin.send("demo", std::slice::from_ref(&erasure)).accepted, 0);
     assert_eq!(said(&origin), (4, 4, true));
 }
@@ -249,12 +249,12 @@ fn keys_of_an_erasure_are_written_after_its_tenant_is_configured_again() {
     let tenant = origin.tenant("demo").no;
     origin.start_with(&["other"]);
     origin.settle(&mut kv);
-    // As a release of before let go of them.
+    // An earlier release deleted these rows.
     origin.conn.execute("DELETE FROM outbox", []).unwrap();
     let written = |origin: &Origin| {
         erasure_progress(&origin.conn, tenant, erasure.id).unwrap().unwrap()["keys"]["written"].clone()
     };
-    assert_eq!(written(&origin), 0, "nobody writes them");
+    assert_eq!(written(&origin), 0, "no consumer writes them");
     origin.start_with(&["demo", "other"]);
     origin.settle(&mut kv);
     assert_gone(&origin, &kv, 2);
@@ -303,7 +303,7 @@ fn the_log_is_waited_for() {
 #[test]
 fn a_store_older_than_the_erasure_learns_of_it_from_the_journal() {
     let (mut origin, mut kv) = (Origin::new(), Kv::new());
-    // Two visitors are not linked yet when the backup is taken.
+    // Two visitors are not linked yet at the time of the backup.
     let folder = tempfile::tempdir().unwrap();
     let [first, second] = [1, 2].map(|v| origin.login(visitor(v), 2, NOW, "ann"));
     origin.send("demo", &[page(visitor(1), 1, NOW), page(visitor(2), 1, NOW), first]);
@@ -312,7 +312,7 @@ fn a_store_older_than_the_erasure_learns_of_it_from_the_journal() {
     assert_eq!(origin.erasures(), 3, "two visitors and the member");
     assert_eq!(origin.replay(GIVEN).unwrap(), 0);
 
-    // The backup in the place of the store; the journal stays.
+    // The backup replaces the store; the journal stays.
     let mut old = Origin::within(folder);
     old.rules.journal = std::mem::replace(&mut origin.rules.journal, old.rules.journal);
     assert_eq!(old.profile("demo", visitor(2)).totals().pages, 1);
@@ -325,7 +325,7 @@ fn a_store_older_than_the_erasure_learns_of_it_from_the_journal() {
     let late = old.rules.tenants.by_name("demo").unwrap().no;
     let id = origin.member("demo", "ann");
     assert!(id_erased(&old.conn, late, id.kind, [id.hash]).unwrap().is_some());
-    // A journal that was lost is written anew from the store.
+    // A lost journal is completed from the store.
     let empty = tempfile::tempdir().unwrap();
     old.rules.journal = ErasureJournal::open(empty.path()).unwrap();
     assert_eq!(old.replay(GIVEN).unwrap(), 0);
@@ -339,7 +339,7 @@ fn a_restored_store_erases_no_visitor_that_the_erasure_spared() {
     let logins = [1, 2].map(|v| origin.login(visitor(v), 2, NOW, "ann"));
     origin.send("demo", &[&[page(visitor(1), 1, NOW), page(visitor(2), 1, NOW)], &logins[..]].concat());
     origin.copy_to(folder.path());
-    // The second was never hers, which only the store that is lost has heard.
+    // The second browser was never hers; only the lost store knows it.
     let id = origin.member("demo", "ann");
     origin.admin("demo", &[fact(visitor(2), 5, NOW + 1, FactKind::Cancellation { id })]);
     let erasure = of_member(&origin, "ann", NOW + 2);
@@ -356,7 +356,7 @@ fn a_restored_store_erases_no_visitor_that_the_erasure_spared() {
     assert_eq!(old.replay(GIVEN).unwrap(), 0);
 }
 
-/// Puts a fact of the admin side into the log, where nobody folds it.
+/// Appends a fact of the admin API to the log without folding it.
 fn append(origin: &Origin, fact: &Fact) {
     let facts = vec![origin.batch("demo", std::slice::from_ref(fact))];
     let request = causeway_shared::wire::sync::SyncRequest { facts, ..Default::default() };
@@ -374,7 +374,7 @@ fn a_folded_erasure_in_the_old_log_takes_no_visitor_that_it_spared() {
     let id = origin.member("demo", "ann");
     origin.admin("demo", &[fact(visitor(2), 5, NOW + 1, FactKind::Cancellation { id })]);
     let erasure = of_member(&origin, "ann", NOW + 2);
-    // Appended, folded, and not let go yet when the origin ends.
+    // Appended and folded, but not deleted from the log when the origin ends.
     append(&origin, &erasure);
     origin.admin("demo", &[erasure]);
     keep_unfolded(origin.data(), 1).unwrap();
@@ -465,7 +465,7 @@ fn what_waits_to_be_folded_of_who_is_to_be_erased_is_not_shown() {
 fn a_member_that_shared_a_browser_erases_no_other_member() {
     let (mut origin, mut kv) = (Origin::new(), Kv::new());
     person(&mut origin, &mut kv);
-    // Bert proved to be at one of Ann's browsers, after her; and has one of his own.
+    // Bert proved to be at one of Ann's browsers after her, and has one of his own.
     let bert = [origin.login(visitor(1), 9, NOW + 1, "bert"), origin.login(visitor(7), 1, NOW + 2, "bert")];
     origin.send("demo", &bert);
     origin.settle(&mut kv);
@@ -516,7 +516,7 @@ fn the_id_of_a_pair_is_erased_with_either_visitor() {
     }
 }
 
-/// Whether the store's file has these bytes anywhere.
+/// Whether the store's file contains these bytes.
 fn holds(origin: &Origin, said: &[u8]) -> bool {
     origin.conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).unwrap();
     let file = std::fs::read(crate::store::store_file(origin.data())).unwrap();
@@ -544,7 +544,7 @@ fn what_a_visitor_once_said_is_overwritten_in_the_file_too() {
         let writes = (0..40).map(|name| (format!("name{name}"), Some(value.clone()))).collect();
         fact(visitor(1), n, at, FactKind::Attributes { writes })
     };
-    // Over a page together, and then less: what is let go is not only what an erasure takes.
+    // First longer than a page together, then shorter: deleted bytes come from updates too, not only from erasures.
     let earlier = "earlier-words-".repeat(16);
     origin.send("demo", &[said(1, NOW, &earlier), page(visitor(2), 1, NOW)]);
     assert!(holds(&origin, earlier.as_bytes()));
@@ -648,7 +648,7 @@ fn an_erasure_by_an_id_reaches_whom_a_clock_that_runs_ahead_saw_with_it() {
     assert_eq!(at(&origin, origin.now), ahead);
     origin.admin("demo", &[whom.fact(ErasureScope::Visitor, ahead, [9; 16])]);
     assert!(origin.row("demo", visitor(1)).withdrawn.is_some());
-    assert_eq!(at(&origin, NOW), NOW, "nobody is seen with it now");
+    assert_eq!(at(&origin, NOW), NOW, "no visitor is seen with it now");
 }
 
 #[test]
@@ -675,7 +675,7 @@ fn a_person_of_thousands_is_erased_by_one_walk() {
     let shop = origin.member("demo", "shop");
     let whom = ErasureTarget::Id(shop.kind, vec![shop.hash]);
     origin.now = NOW + 20;
-    // SQLite tells of each thousand steps of its machine: of one walk some hundred for each visitor.
+    // SQLite calls back after each thousand steps of its machine; one walk takes some hundred steps per visitor.
     let steps = Arc::new(AtomicU64::new(0));
     let counted = Arc::clone(&steps);
     let count = move || counted.fetch_add(1, Ordering::Relaxed) == u64::MAX;
@@ -695,7 +695,7 @@ fn an_erasure_that_the_journal_told_of_first_waits_for_the_log_too() {
     let erasure = of_visitor(1, ErasureScope::Visitor, NOW);
     origin.rules.journal.keep(&[("demo".to_owned(), erasure.clone())], &[]).unwrap();
     assert_eq!(origin.replay(GIVEN).unwrap(), 1);
-    // The process had ended between the two: the log's record is folded now.
+    // The process ended between the two: the log's record is folded now.
     let facts = vec![CheckedFact { tenant: origin.tenant("demo").no, fact: erasure }];
     let record = Arc::new(LogRecord { seq: 7, ..LogRecord::of(facts) });
     commit::commit_group(&mut origin.conn, &origin.rules, &origin.metrics, GIVEN, &[record], &[]).unwrap();
@@ -752,7 +752,7 @@ fn erased_evidence_leads_no_later_visitor_back_to_an_erased_one() {
         };
         let tie = fact(visitor(1), 9, NOW, what);
         origin.send("demo", &[page(visitor(1), 1, NOW), origin.login(visitor(2), 1, NOW, "ann")]);
-        // Bob's browser, at which Ann was too; his own login was a mistake, as it turns out.
+        // Bob's browser, at which Ann was too; his own login was a mistake, as a cancellation shows later.
         let at_bob_s = origin.login(visitor(4), 2, NOW + 1, "ann");
         origin.send("demo", &[origin.login(visitor(4), 1, NOW, "bob")]);
         let erasure = of_member(&origin, "ann", NOW + 10);
@@ -762,14 +762,14 @@ fn erased_evidence_leads_no_later_visitor_back_to_an_erased_one() {
         for step in [[0, 1, 2], [1, 0, 2], [1, 2, 0]][order] {
             origin.admin("demo", &steps[step]);
         }
-        // The queue brings it once more, and somebody asks once more: it is Bob's browser still.
+        // The queue repeats the erasure, and it is requested again: the browser is still Bob's.
         origin.admin("demo", &[erasure]);
         origin.admin("demo", &[again]);
         let bob = origin.member("demo", "bob");
         origin.admin("demo", &[fact(visitor(4), 3, NOW + 30, FactKind::Cancellation { id: bob })]);
         assert_eq!(origin.person("demo", visitor(3)).members, [visitor(3)], "order {order}");
         assert_eq!([1, 2, 4].map(|v| origin.row("demo", visitor(v)).withdrawn.is_some()), [false, true, false]);
-        // What is said anew of after it counts again.
+        // New evidence from after the erasure counts.
         origin.admin("demo", &[Fact { id: FactId::from_bytes([5; 16]), received: NOW + 40, at: NOW + 40, ..tie }]);
         assert_eq!(origin.person("demo", visitor(3)).members, [visitor(1), visitor(3)]);
     }
@@ -805,17 +805,17 @@ fn what_comes_after_an_erasure_says_no_more_than_what_came_before_it() {
         let id = AlternateId::pair(visitor(1), visitor(2));
         let what =
             FactKind::Evidence { id, also: Vec::new(), weight: EvidenceWeight::UNSURE, source: EvidenceSource::Match };
-        let told = || {
+        let facts = || {
             let unit = fact(visitor(1), 3, NOW, FactKind::Unit { campaign: 1, number: 0 });
             [fact(visitor(1), 2, NOW, what.clone()), fact(visitor(2), 2, NOW, what.clone()), unit]
         };
         let erasure = || [of_visitor(1, ErasureScope::Visitor, NOW + 9)];
         match erased_first {
-            false => [told().to_vec(), erasure().to_vec()].iter().for_each(|facts| origin.admin("demo", facts)),
-            true => [erasure().to_vec(), told().to_vec()].iter().for_each(|facts| origin.admin("demo", facts)),
+            false => [facts().to_vec(), erasure().to_vec()].iter().for_each(|facts| origin.admin("demo", facts)),
+            true => [erasure().to_vec(), facts().to_vec()].iter().for_each(|facts| origin.admin("demo", facts)),
         }
         let count = |sql: &str| origin.conn.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap();
-        // The unit is given, and nothing is left of what the two were called.
+        // The offer code stays assigned, and no evidence of the pair is left.
         let left = ["SELECT count(*) FROM units_given", "SELECT count(*) FROM evidence"].map(count);
         assert_eq!(left, [1, 0], "erased first: {erased_first}");
     }
@@ -826,7 +826,7 @@ fn an_erasure_from_the_journal_waits_for_its_visitors_facts_in_the_log() {
     let mut origin = Origin::new();
     let erasure = of_visitor(1, ErasureScope::Visitor, NOW);
     origin.rules.journal.keep(&[("demo".to_owned(), erasure.clone())], &[]).unwrap();
-    // Of before the restore that the journal outlived.
+    // A fact from before the restore that the journal survived.
     let batches = vec![origin.batch("demo", &[page(visitor(1), 1, NOW - 9)])];
     let request = causeway_shared::wire::sync::SyncRequest { facts: batches, ..Default::default() };
     let incoming = crate::ingest::intake::read(request, &origin.rules.tenants, NOW);

@@ -97,8 +97,8 @@ fn said(of: VisitorId, n: u32, name: &str, value: &str) -> Fact {
     fact(of, n, NOW - 20 * DAY_MS, FactKind::Attributes { writes })
 }
 
-/// An audience's filter over a visitor's person, as the store knows it, and what it asked of its history.
-fn asked(origin: &Origin, document: &Json, of: VisitorId, now: Millis) -> (bool, Vec<EventCount>) {
+/// Whether an audience's filter matches a visitor's person in the store, and the counts of events that it read.
+fn matches_with_counts(origin: &Origin, document: &Json, of: VisitorId, now: Millis) -> (bool, Vec<EventCount>) {
     let (view, tenant) = (StoreView::folded(&origin.conn), origin.tenant("demo"));
     let mut names = names::load_dictionary(view.conn, tenant.no).unwrap();
     let entities = Default::default();
@@ -133,7 +133,7 @@ fn asked(origin: &Origin, document: &Json, of: VisitorId, now: Millis) -> (bool,
 }
 
 fn is_meant(origin: &Origin, document: &Json, of: u32) -> bool {
-    asked(origin, document, visitor(of), NOW).0
+    matches_with_counts(origin, document, visitor(of), NOW).0
 }
 
 #[test]
@@ -154,23 +154,23 @@ fn the_filter_of_ios_8_1_buyers_without_a_favourite_within_a_week_matches() {
     ];
     origin.send("demo", &facts);
     assert_eq!([1, 2].map(|of| is_meant(&origin, &filter, of)), [true, false]);
-    // One person: the favourite of the laptop counts for the phone.
+    // Both are one person: the favourite on the laptop counts for the phone.
     let logins = [phone, laptop].map(|of| origin.login(of, 9, NOW - DAY_MS, "ann"));
     origin.send("demo", &logins);
     assert_eq!([1, 2].map(|of| is_meant(&origin, &filter, of)), [false, false]);
-    assert_eq!(asked(&origin, &filter, phone, NOW).1, [Exactly(1), Exactly(1)]);
-    assert_eq!(asked(&origin, &filter, laptop, NOW + 6 * DAY_MS), (true, vec![Exactly(1), Exactly(0)]));
-    // It was a mistake.
+    assert_eq!(matches_with_counts(&origin, &filter, phone, NOW).1, [Exactly(1), Exactly(1)]);
+    assert_eq!(matches_with_counts(&origin, &filter, laptop, NOW + 6 * DAY_MS), (true, vec![Exactly(1), Exactly(0)]));
+    // The login on the laptop was a mistake.
     let id = origin.member("demo", "ann");
     origin.admin("demo", &[fact(laptop, 10, NOW, FactKind::Cancellation { id })]);
     assert_eq!([1, 2].map(|of| is_meant(&origin, &filter, of)), [true, false]);
-    // What comes again counts no second time, and what comes late counts when it was.
+    // A repeated fact does not count twice, and a late fact counts at its own time.
     origin.send("demo", &facts);
-    assert_eq!(asked(&origin, &filter, phone, NOW), (true, vec![Exactly(1), Exactly(0)]));
+    assert_eq!(matches_with_counts(&origin, &filter, phone, NOW), (true, vec![Exactly(1), Exactly(0)]));
     let late = tracked(phone, 11, NOW - 6 * DAY_MS, "favourite");
     assert_eq!(origin.send("demo", &[late.clone(), late]).accepted, 1);
-    assert_eq!(asked(&origin, &filter, phone, NOW), (false, vec![Exactly(1), Exactly(1)]));
-    assert!(asked(&origin, &filter, phone, NOW + DAY_MS).0);
+    assert_eq!(matches_with_counts(&origin, &filter, phone, NOW), (false, vec![Exactly(1), Exactly(1)]));
+    assert!(matches_with_counts(&origin, &filter, phone, NOW + DAY_MS).0);
 }
 
 #[test]
@@ -197,7 +197,7 @@ fn the_filter_of_spanish_speakers_below_level_2_matches() {
 fn pages_and_purchases_are_counted_in_windows() {
     let mut origin = Origin::new();
     let (a, b) = (visitor(1), visitor(2));
-    // On more days, and in more minutes, than windows of minutes are answered from.
+    // On more days, and in more minutes, than the exact windows cover.
     let pages = (0..400).map(|n| page(a, n, NOW - u64::from(n) * 3_700_000 / 2));
     let facts: Vec<Fact> = pages.chain([purchase(a, 900, NOW - 2 * DAY_MS, 5), purchase(b, 901, NOW, 5)]).collect();
     for some in facts.chunks(37) {
@@ -207,7 +207,7 @@ fn pages_and_purchases_are_counted_in_windows() {
     origin.send("demo", &logins);
     let count = |event: &str, interval: u32, unit: &str| {
         let window = json!({ "$count": 0, "within": { "interval": interval, "unit": unit } });
-        asked(&origin, &json!({ event: window }), a, NOW).1
+        matches_with_counts(&origin, &json!({ event: window }), a, NOW).1
     };
     let of_day = |days: u64| (0..400).filter(|n| n * 1_850_000 <= NOW % DAY_MS + (days - 1) * DAY_MS).count() as u64;
     assert_eq!(count("events.page", 1, "days"), [Exactly(of_day(1))]);
@@ -217,8 +217,8 @@ fn pages_and_purchases_are_counted_in_windows() {
     assert_eq!(count("events.page", 48, "hours"), [AtLeast(64)], "older than the newest 64 minutes");
     assert_eq!(count("events.purchase", 2, "days"), [Exactly(1)]);
     assert_eq!(count("events.purchase", 3, "days"), [Exactly(2)]);
-    assert_eq!(asked(&origin, &json!({ "events.page": { "$count": 0 } }), a, NOW).1, [Exactly(400)]);
-    // What is known in part answers what it is enough for.
+    assert_eq!(matches_with_counts(&origin, &json!({ "events.page": { "$count": 0 } }), a, NOW).1, [Exactly(400)]);
+    // Partly known events answer the questions that they suffice for.
     let hours = |count: Json| {
         let within = json!({ "interval": 48, "unit": "hours" });
         is_meant(&origin, &json!({ "events.page": { "$count": count, "within": within } }), 1)
@@ -246,9 +246,11 @@ fn a_condition_on_an_event_name_that_a_hostile_page_displaced_is_neither_true_no
     backward.send("demo", &facts);
     let [one, other] = [&origin, &backward].map(|origin| origin.profile("demo", visitor(1)).events().clone());
     assert_eq!((one.iter().count(), &one), (limits::EVENT_NAMES, &other));
-    let count = |name: &str| asked(&origin, &json!({ (format!("events.{name}")): { "$count": 0 } }), visitor(1), NOW).1;
+    let count = |name: &str| {
+        matches_with_counts(&origin, &json!({ (format!("events.{name}")): { "$count": 0 } }), visitor(1), NOW).1
+    };
     assert_eq!(["page", "purchase", "x000"].map(count), [[Exactly(1)]; 3]);
-    assert_eq!(["x", "like"].map(count), [[Exactly(0)]; 2], "they come before the last that is kept");
+    assert_eq!(["x", "like"].map(count), [[Exactly(0)]; 2], "they sort before the last stored name");
     assert_eq!(["x099", "favourite"].map(count), [[AtLeast(0)]; 2]);
     for document in [json!({ "$gte": 1 }), json!(0), json!({ "$not": { "$gte": 1 } })] {
         assert!(!is_meant(&origin, &json!({ "events.favourite": { "$count": document } }), 1));
@@ -262,7 +264,7 @@ fn what_is_not_folded_yet_counts_and_what_is_erased_does_not() {
     let [old, new] = [tracked(of, 1, NOW - 9_000_000, "saved"), tracked(of, 2, NOW, "saved")];
     origin.send("demo", std::slice::from_ref(&old));
     let tenant = origin.tenant("demo").no;
-    // The first comes again.
+    // The first fact is repeated.
     let facts = [old, new].map(|fact| CheckedFact { tenant, fact }).to_vec();
     let reader = Backlog::of(0, vec![LogRecord { seq: 1, ..LogRecord::of(facts) }]).reader();
     let view = StoreView::load_profile(&origin.conn, &reader).unwrap();
@@ -290,13 +292,13 @@ fn events_of_before_the_store_kept_them_cannot_be_said() {
     let mut origin = Origin::new();
     let of = visitor(1);
     origin.send("demo", &[tracked(of, 1, NOW - 9 * DAY_MS, "saved"), page(of, 2, NOW - 9 * DAY_MS)]);
-    // As an earlier release left it.
+    // The state that an earlier release left.
     origin.conn.execute("UPDATE visitors SET events = x''", []).unwrap();
     let count = |origin: &Origin, event: &str, days: u32| {
         let within = if days > 0 { json!({ "interval": days, "unit": "days" }) } else { Json::Null };
         let mut counted = BTreeMap::from([("$count", json!(0)), ("within", within)]);
         counted.retain(|_, value| !value.is_null());
-        asked(origin, &json!({ event: counted }), of, NOW).1
+        matches_with_counts(origin, &json!({ event: counted }), of, NOW).1
     };
     let all = |origin: &Origin| {
         ["events.saved", "events.page"].map(|event| [0, 30, 7].map(|days| count(origin, event, days)[0]))
@@ -305,7 +307,7 @@ fn events_of_before_the_store_kept_them_cannot_be_said() {
     origin.send("demo", &[tracked(of, 3, NOW, "saved"), page(of, 4, NOW - DAY_MS)]);
     let since = [[AtLeast(1), AtLeast(1), Exactly(1)], [Exactly(2), AtLeast(1), Exactly(1)]];
     assert_eq!(all(&origin), since);
-    // A late fact of when nothing was kept changes nothing that is said.
+    // A late fact from the time without stored events changes no answer.
     origin.send("demo", &[tracked(of, 5, NOW - 10 * DAY_MS, "saved")]);
     assert_eq!(all(&origin), since);
 }

@@ -1,7 +1,7 @@
-//! Names of events that audiences count: each has columns in the index of people, so that there is a bound. Pages bring
-//! names within a quota, files and the admin side as long as there is room; what an audience, a send or an experiment uses
-//! is declared, and a declared name takes the place of one that a page brought. Of a name that is not counted the store is
-//! asked, and each event of it is a number of the metrics.
+//! Names of events that audiences count. Each name has columns in the audience index, so their number is bounded. Pages
+//! add names within a quota; files and the admin API add names while there is room. A name that an audience, a send or
+//! an experiment uses is declared, and a declared name replaces one that a page added. Filters read events under other
+//! names from the store; a metric counts each such event.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,21 +18,21 @@ use crate::base::integers::{signed, unsigned};
 use crate::store::tenants::TenantContext;
 use crate::store::{StoreError, TenantNo};
 
-/// Who brought a name. A greater one takes the place of a lesser one where all places are taken.
+/// Source of a name. If the list is full, a name from a greater source replaces one from a lesser source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum NameSource {
     /// A page, within the quota.
     Page,
-    /// An event that the admin side or a file wrote.
+    /// An event from the admin API or a file.
     Admin,
-    /// It was declared, or an audience, a send or an experiment uses it.
+    /// A declaration, or use by an audience, a send or an experiment.
     Declared,
 }
 
 impl NameSource {
     const ALL: [Self; 3] = [Self::Page, Self::Admin, Self::Declared];
 
-    /// Its name.
+    /// Name of the source in the API.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -48,17 +48,18 @@ impl NameSource {
     }
 }
 
-/// The names that a group's facts use.
+/// Event names that a transaction's facts use.
 #[derive(Debug, Default)]
 pub struct EventNames {
-    /// Names that are counted, as far as the group met them.
+    /// Counted names that the transaction has met.
     counted: BTreeMap<TenantNo, BTreeSet<String>>,
-    /// Events under names that are not counted.
+    /// Number of events with names that are not counted.
     pub uncounted: u64,
 }
 
 impl EventNames {
-    /// Has the name of a fact's event counted, if there is room for it: of a page within its quota.
+    /// Adds the name of a fact's event to the counted names, if there is room; for a fact from a page, only within its
+    /// quota.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -96,7 +97,7 @@ impl EventNames {
     }
 }
 
-/// Whether it needs no place: `page` and `purchase` are counted for everybody.
+/// Whether a name needs no entry: `page` and `purchase` are always counted.
 fn is_no_name(name: &str) -> bool {
     name == PAGE || name == PURCHASE
 }
@@ -107,7 +108,8 @@ pub(crate) fn name_source(conn: &Connection, tenant: TenantNo, name: &str) -> Re
     code.map(NameSource::of_code).transpose()
 }
 
-/// Has a name counted, in the place of the newest name of a lesser source where no place is left; whether it is counted.
+/// Adds a name to the counted names. If the list is full, it replaces the newest name from a lesser source. Returns
+/// whether the name is counted.
 fn add(conn: &Connection, tenant: TenantNo, name: &str, from: NameSource, now: Millis) -> Result<bool, StoreError> {
     const COUNT: &str = "SELECT count(*) FROM event_names WHERE tenant = ?1";
     const MAKE_ROOM: &str = "DELETE FROM event_names WHERE tenant = ?1 AND name = (SELECT name FROM event_names
@@ -129,13 +131,13 @@ fn add(conn: &Connection, tenant: TenantNo, name: &str, from: NameSource, now: M
     note_change(conn).map(|()| true)
 }
 
-/// Notes that the names are others now.
+/// Records that the names changed.
 pub(crate) fn note_change(conn: &Connection) -> Result<(), StoreError> {
     conn.prepare_cached("UPDATE meta SET event_names = event_names + 1")?.execute([])?;
     Ok(())
 }
 
-/// A number that is another one whenever the names are.
+/// Revision of the names; each change of the names changes it.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
@@ -143,7 +145,7 @@ pub fn names_revision(conn: &Connection) -> Result<i64, StoreError> {
     Ok(conn.prepare_cached("SELECT event_names FROM meta")?.query_row([], |row| row.get(0))?)
 }
 
-/// All names that are counted, by tenant.
+/// All counted names by tenant.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
@@ -157,7 +159,7 @@ pub fn load_names(conn: &Connection) -> Result<BTreeMap<TenantNo, BTreeSet<Strin
     Ok(all)
 }
 
-/// A tenant's names, in order: who brought each, and when.
+/// A tenant's counted names in order, each with its source and time.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -175,21 +177,21 @@ pub fn list_names(conn: &Connection, tenant: TenantNo) -> Result<Vec<Json>, Stor
     Ok(all)
 }
 
-/// Why names stay as they are.
+/// The reason why names were not changed.
 #[derive(Debug, thiserror::Error)]
 pub enum EventNameError {
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// No name, or too many at once.
-    #[error("1 to {} names are changed at once", limits::AUDIENCE_EVENTS_CHANGED)]
+    /// No name, or too many names in one call.
+    #[error("expected 1 to {} names in one call", limits::AUDIENCE_EVENTS_CHANGED)]
     Number,
-    /// It is no name of an event.
+    /// The name is not valid for an event.
     #[error("the name of an event has 1 to {} bytes; `page` and `purchase` are always counted", limits::NAME_BYTES)]
     BadName,
-    /// All places are taken by declared names.
+    /// Declared names fill the list.
     #[error(
-        "there is no place for the event `{0}`: {most} names are declared or in use; take one back first \
+        "no room for the event `{0}`: {most} names are declared or in use; remove one first \
          (`causeway events forget`)",
         most = limits::AUDIENCE_EVENTS
     )]
@@ -197,12 +199,12 @@ pub enum EventNameError {
     /// The name is not counted.
     #[error("the event `{0}` is not counted")]
     Unknown(String),
-    /// Something uses the name.
+    /// The name is in use.
     #[error("the event `{name}` is in use: {places}; nothing was changed")]
     Used {
         /// The first name in use.
         name: String,
-        /// What uses it.
+        /// The objects that use it.
         places: String,
     },
 }
@@ -213,10 +215,10 @@ impl From<rusqlite::Error> for EventNameError {
     }
 }
 
-/// Has the events that a filter counts counted for good.
+/// Declares the events that a filter counts.
 ///
 /// # Errors
-/// [`EventNameError::Full`], and the store's; then nothing of the transaction may be kept.
+/// [`EventNameError::Full`], and errors of the store; the caller must then roll back the transaction.
 pub fn declare_of(conn: &Connection, tenant: TenantNo, filter: &Filter, now: Millis) -> Result<(), EventNameError> {
     filter.events().try_for_each(|name| declare_one(conn, tenant, name, now))
 }
@@ -226,7 +228,7 @@ fn declare_one(conn: &Connection, tenant: TenantNo, name: &str, now: Millis) -> 
     if is_counted { Ok(()) } else { Err(EventNameError::Full(name.to_owned())) }
 }
 
-/// Has what experiments count as conversions counted for good, as far as there are places: an experiment does without.
+/// Declares the conversion events of experiments, while there is room; an experiment also works without.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -239,13 +241,16 @@ pub(crate) fn declare_conversions(
     let names = experiments.iter().map(|one| one.conversion.as_str());
     for name in names.filter(|name| !is_no_name(name) && tenant.config.vocabulary.verb(name).is_none()) {
         if !add(conn, tenant.no, name, NameSource::Declared, now)? {
-            tracing::warn!(tenant = tenant.no.0, "audiences do not count what an experiment counts: no place is left");
+            tracing::warn!(
+                tenant = tenant.no.0,
+                "audiences do not count the conversions of an experiment: the list of event names is full"
+            );
         }
     }
     Ok(())
 }
 
-/// Declares names, in one transaction.
+/// Declares names in one transaction.
 ///
 /// # Errors
 /// [`EventNameError`]; then nothing was changed.

@@ -28,13 +28,13 @@ fn source_of(origin: &Origin, name: &str) -> Option<NameSource> {
     name_source(&origin.conn, no(origin), name).unwrap()
 }
 
-/// A visitor sends 64 names that nobody else uses.
+/// A visitor sends 64 event names that no other visitor uses.
 fn sends_64(origin: &mut Origin, of: VisitorId, n: u32) {
     let facts: Vec<Fact> = (0..64).map(|at| tracked(of, n * 64 + at, origin.now, &format!("junk_{n}_{at}"))).collect();
     origin.send("demo", &facts);
 }
 
-/// All places are taken by names of pages.
+/// Fills the list of names with names from pages.
 fn full(origin: &mut Origin) {
     for n in 0..100 {
         origin.now += DAY_MS / 10;
@@ -69,7 +69,7 @@ fn seventeen_visitors_with_64_names_each_bring_their_share_of_one_day() {
     let mut one = Origin::new();
     sends_64(&mut one, visitor(1), 1);
     assert_eq!(counted(&one).len(), limits::AUDIENCE_EVENTS_A_VISITOR);
-    // Names that are counted, and the two that always are, use up no quota.
+    // Names that are already counted, and the two that are always counted, use up no quota.
     let known = ["page", "purchase", "junk_1_0"].map(|name| tracked(visitor(2), 1, one.now, name));
     let other = tracked(visitor(2), 2, one.now, "signup");
     one.send("demo", &[known.to_vec(), vec![other]].concat());
@@ -86,7 +86,7 @@ fn what_is_declared_or_in_use_is_counted_whatever_pages_brought() {
     full(&mut origin);
     let (tenant, now) = (no(&origin), origin.now);
     origin.send("demo", &[tracked(visitor(500), 1, now, "late")]);
-    assert_eq!(source_of(&origin, "late"), None, "a page takes no other page's place");
+    assert_eq!(source_of(&origin, "late"), None, "a page's name replaces no other page's name");
     origin.admin("demo", &[tracked(visitor(500), 2, now, "from_a_file")]);
     declare_names(&mut origin.conn, tenant, &names(&["signup", "junk_0_0"]), now).unwrap();
     kept_audience(&origin, "bought_twice");
@@ -98,7 +98,7 @@ fn what_is_declared_or_in_use_is_counted_whatever_pages_brought() {
     assert_eq!(found, [Some(NameSource::Declared); 4]);
     assert_eq!(source_of(&origin, "from_a_file"), Some(NameSource::Admin));
     assert_eq!(counted(&origin).len(), limits::AUDIENCE_EVENTS);
-    // Where all are declared, the next one is refused by name, and none goes.
+    // If all names are declared, the next one is refused by name, and none is removed.
     let many: BTreeSet<String> = (0..limits::AUDIENCE_EVENTS - 4).map(|n| format!("own_{n}")).collect();
     declare_names(&mut origin.conn, tenant, &many, now).unwrap();
     let refused = declare_names(&mut origin.conn, tenant, &names(&["one_more"]), now).unwrap_err();
@@ -133,8 +133,8 @@ fn a_name_is_taken_back_unless_something_uses_it() {
     assert!(matches!(forgotten(&mut origin, &[]), Err(EventNameError::Number)));
     assert_eq!(counted(&origin), before, "nothing was changed");
     forgotten(&mut origin, &["junk_0_0", "junk_0_1"]).unwrap();
-    let told = audit::list_rows(&origin.conn, origin.tenant("demo"), None, None, 2).unwrap();
-    assert_eq!([&told[1]["what"], &told[1]["object"]], [&json!("forget_event"), &json!("junk_0_0")]);
+    let rows = audit::list_rows(&origin.conn, origin.tenant("demo"), None, None, 2).unwrap();
+    assert_eq!([&rows[1]["what"], &rows[1]["object"]], [&json!("forget_event"), &json!("junk_0_0")]);
     origin.now += DAY_MS;
     origin.send("demo", &[tracked(visitor(500), 1, origin.now, "late")]);
     assert_eq!(source_of(&origin, "late"), Some(NameSource::Page), "there is room again");
