@@ -448,7 +448,7 @@ fn actions_on_placed_ads_count_while_the_catalogue_is_late() {
 /// A model in which one ad is clicked more often than the others.
 fn model(favourite: u32) -> Model {
     let mut click = Part { intercept: -7 << FRACTION, scale: 8, weights: vec![0; 1 << 12], quality: None };
-    click.weights[usize::from(ModelFeature::Entity(AdLevel::Ad, favourite).place(12))] = 4 << 8;
+    click.weights[usize::from(ModelFeature::Entity(AdLevel::Ad, favourite).index(12))] = 4 << 8;
     Model { bits: 12, trained_ms: NOW, expires_ms: NOW + 86_400_000, click, ..Model::default() }
 }
 

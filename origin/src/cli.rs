@@ -32,7 +32,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use causeway_origin::api::serve;
-use causeway_origin::audience::materialized::KeepError;
+use causeway_origin::audience::materialized::MaterialiseError;
 use causeway_origin::audience::query::AnswerError;
 use causeway_origin::audience::send::SendError;
 use causeway_origin::base::config::{Config, LogFormat};
@@ -114,7 +114,7 @@ impl WritableStore {
         let tenants = Tenants::open(&conn, &config.edge, &keys)?;
         // A serving origin has replayed the journal and maintains store and journal together.
         let ready = store::is_ready(&config.data);
-        let journal = if ready { ErasureJournal::beside(&config.data) } else { ErasureJournal::open(&config.data) }?;
+        let journal = if ready { ErasureJournal::open_in(&config.data) } else { ErasureJournal::open(&config.data) }?;
         let rules = TxnRules::of(&config, tenants, journal);
         if !ready {
             marker::tie_files(&config.data, &conn)?;
@@ -124,7 +124,7 @@ impl WritableStore {
         Ok(Self { _writing: writing, config, conn, rules })
     }
 
-    fn place(&mut self) -> ReadSource<'_> {
+    fn read_source(&mut self) -> ReadSource<'_> {
         ReadSource { data: &self.config.data, conn: &mut self.conn, tenants: &self.rules.tenants }
     }
 }
@@ -154,7 +154,7 @@ impl ReadableStore {
         Ok(Self { config, keys, conn, tenants })
     }
 
-    fn place(&mut self) -> ReadSource<'_> {
+    fn read_source(&mut self) -> ReadSource<'_> {
         ReadSource { data: &self.config.data, conn: &mut self.conn, tenants: &self.tenants }
     }
 }
@@ -355,7 +355,7 @@ fn is_usage(e: &anyhow::Error) -> bool {
         || matches!(e.downcast_ref(), Some(ImportError::File(FileError::Name(_))))
         || matches!(e.downcast_ref(), Some(AnswerError::Uncounted(..) | AnswerError::Precision))
         || matches!(e.downcast_ref(), Some(SendError::Name | SendError::Count | SendError::PerSecond))
-        || matches!(e.downcast_ref(), Some(KeepError::Hours | KeepError::Every(_) | KeepError::Itself(_)))
+        || matches!(e.downcast_ref(), Some(MaterialiseError::Hours | MaterialiseError::Every(_) | MaterialiseError::Itself(_)))
 }
 
 fn say_json(message: &str) {

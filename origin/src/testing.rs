@@ -355,12 +355,12 @@ pub(crate) fn place<'a>(
         backlog: &|| Ok(Backlog::default()),
         audience: &|| Ok(Audience::default()),
         training: &TRAINING,
-        given,
+        draw_inputs: given,
         pause,
         wait: &|_| {},
         elapsed: &|| Duration::ZERO,
-        told: &|_, _| Ok(()),
-        to_the_end: &TO_THE_END,
+        report_progress: &|_, _| Ok(()),
+        non_preemptible: &TO_THE_END,
     }
 }
 

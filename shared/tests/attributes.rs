@@ -206,7 +206,7 @@ proptest! {
     fn a_snapshot_holds_the_newest_attributes_that_fit(writes in writes(), seed in any::<u64>(), bytes in 0usize..400) {
         for map in [map(&writes), map(&many(seed, 300))] {
             let none = BTreeSet::new();
-            let reduced = map.kept_within(bytes, &none);
+            let reduced = map.trim_to_bytes(bytes, &none);
             prop_assert_eq!(reduced.is_none(), map.pack().len() <= bytes);
             let reduced = reduced.unwrap_or_else(|| map.clone());
             prop_assert!(reduced.pack().len() <= bytes);
@@ -214,7 +214,7 @@ proptest! {
             // The newest attribute is stored if a map of it alone would certainly fit.
             let mut more = map.clone();
             more.write(NameToken(5), stamp(1_000), Some(AttributeValue::Bool(true)));
-            let reduced = more.kept_within(bytes, &none).unwrap_or(more);
+            let reduced = more.trim_to_bytes(bytes, &none).unwrap_or(more);
             prop_assert!(bytes < 60 || reduced.get(NameToken(5)).is_some());
         }
     }
@@ -224,7 +224,7 @@ proptest! {
         let mut map = map(&many(seed, 300));
         map.write(NameToken(5), stamp(1), Some(AttributeValue::Bool(true)));
         let first = BTreeSet::from([NameToken(5), NameToken(60_000)]);
-        let Some(reduced) = map.kept_within(bytes, &first) else { return Ok(()) };
+        let Some(reduced) = map.trim_to_bytes(bytes, &first) else { return Ok(()) };
         prop_assert!(reduced.pack().len() <= bytes);
         prop_assert_eq!(reduced.get(NameToken(5)), map.get(NameToken(5)));
         prop_assert!(reduced.writes().any(|(token, _, value)| token == NameToken(60_000) && value.is_none()));

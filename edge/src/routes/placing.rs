@@ -166,7 +166,7 @@ pub(crate) fn new_exposures(
         let known = own.get(of.code).is_some_and(|exposure| exposure.arm == arm || exposure.mixed);
         (!known).then_some((of.code, FirstExposure { arm, at: state.now, mixed: false }))
     };
-    if question.arms().is_empty() { Vec::new() } else { question.met().into_iter().filter_map(exposed).collect() }
+    if question.arms().is_empty() { Vec::new() } else { question.exposing_experiments().into_iter().filter_map(exposed).collect() }
 }
 
 /// The codes of the ads that signed insertions name, for any visitor and of any age, because a page may show an ad for
@@ -255,7 +255,7 @@ pub(crate) fn granted_indices(
     granted: &GrantedAds,
 ) -> Vec<Option<usize>> {
     let ad = |asked: &PlacementRequest| granted.get(&InsertionHash::of(asked.insertion));
-    placements.iter().map(|asked| state.catalogue.compiled.place_of(*ad(asked)?)).collect()
+    placements.iter().map(|asked| state.catalogue.compiled.index_of(*ad(asked)?)).collect()
 }
 
 /// The answer for each placement, with the addresses that count it. Without a visitor, actions count only for the

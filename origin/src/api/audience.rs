@@ -21,7 +21,7 @@ use tokio::sync::mpsc;
 use super::asked::{Answer, ById, PathParts, admit_to, read_json, segment_id, write};
 use super::{ApiError, ApiState, OpenStore};
 use crate::api::tokens::TokenRole;
-use crate::audience::materialized::{self, KeepError, MaterializedAudience};
+use crate::audience::materialized::{self, MaterialiseError, MaterializedAudience};
 use crate::audience::query::{self, AllMembers, AnswerError, MemberFormat, SampleRequest};
 use crate::audience::schedule;
 use crate::base::clock;
@@ -161,7 +161,7 @@ async fn list_audiences(State(app): State<Arc<ApiState>>, request: Request) -> A
     let (parts, _) = request.into_parts();
     let (live, known) = admit_to(&app, &parts, TokenRole::Viewer).await?;
     let found = live.readers.read(move |view| materialized::list_audiences(view.conn, Some(known.no))).await?;
-    let told: Vec<Value> = found.iter().map(|kept| kept.told(&live.rules.tenants)).collect();
+    let told: Vec<Value> = found.iter().map(|kept| kept.describe(&live.rules.tenants)).collect();
     Ok(axum::Json(json!({ "audiences": told })).into_response())
 }
 
@@ -171,7 +171,7 @@ async fn show_audience(State(app): State<Arc<ApiState>>, PathParts(segment): ByI
     let segment = segment_id(&segment)?;
     let found = live.readers.read(move |view| materialized::list_audiences(view.conn, Some(known.no))).await?;
     let kept = found.iter().find(|kept| kept.segment == segment).ok_or_else(unknown_audience)?;
-    Ok(axum::Json(kept.told(&live.rules.tenants)).into_response())
+    Ok(axum::Json(kept.describe(&live.rules.tenants)).into_response())
 }
 
 fn unknown_audience() -> ApiError {
@@ -187,7 +187,7 @@ async fn materialise_audience(State(app): State<Arc<ApiState>>, PathParts(segmen
     let filter = read_filter(live, &known, document.clone()).await?;
     let kept = MaterializedAudience::new((known.no, segment), (&filter, &document), (hours, every_hours), clock::now());
     let kept = kept.map_err(|e| materialise_error(&e))?;
-    let told = kept.told(&live.rules.tenants);
+    let told = kept.describe(&live.rules.tenants);
     write(&app, move |conn| kept.keep(conn, &known)).await?.map_err(|e| materialise_error(&e))?;
     Ok((
         StatusCode::ACCEPTED,
@@ -210,24 +210,24 @@ async fn let_go(State(app): State<Arc<ApiState>>, PathParts(segment): ById, requ
         .into_response())
 }
 
-fn materialise_error(e: &KeepError) -> ApiError {
+fn materialise_error(e: &MaterialiseError) -> ApiError {
     match e {
-        KeepError::Hours => ApiError::field("hours", "bad_hours", e.to_string()),
-        KeepError::Every(_) => ApiError::field("every_hours", "bad_hours", e.to_string()),
-        KeepError::Itself(_) | KeepError::Circle(_) => ApiError::field("filter", "asks_itself", e.to_string()),
-        KeepError::TooMany | KeepError::Events(_) => ApiError::new(StatusCode::CONFLICT, "too_many", e.to_string()),
-        KeepError::Store(e) => ApiError::unwritten(e),
+        MaterialiseError::Hours => ApiError::field("hours", "bad_hours", e.to_string()),
+        MaterialiseError::Every(_) => ApiError::field("every_hours", "bad_hours", e.to_string()),
+        MaterialiseError::Itself(_) | MaterialiseError::Circle(_) => ApiError::field("filter", "asks_itself", e.to_string()),
+        MaterialiseError::TooMany | MaterialiseError::Events(_) => ApiError::new(StatusCode::CONFLICT, "too_many", e.to_string()),
+        MaterialiseError::Store(e) => ApiError::unwritten(e),
     }
 }
 
 /// The run of a job that does what is due: one that waits or is under way takes it along.
 pub(super) async fn start_run(live: &OpenStore, job: JobKind) -> Result<Value, ApiError> {
-    let asked = RunRequest { job, tenant: None, woken: Trigger::Signal, dry_run: false };
+    let asked = RunRequest { job, tenant: None, trigger: Trigger::Signal, dry_run: false };
     let jobs = live.jobs.clone();
     let run = tokio::task::spawn_blocking(move || jobs.ask(asked, clock::now())).await;
     let run = run.ok().and_then(Result::ok).map(|run| run.unwrap_or_else(|run| run));
     let failed = || ApiError::unavailable("store", "it is kept, and done with the job's next run");
-    Ok(run.ok_or_else(failed)?.told(&live.rules.tenants))
+    Ok(run.ok_or_else(failed)?.describe(&live.rules.tenants))
 }
 
 /// Streams the next best moment of each who is meant. Each piece is read by itself: nobody waits for a reader meanwhile.

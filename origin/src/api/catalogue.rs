@@ -42,7 +42,7 @@ async fn show_catalogue(State(app): State<Arc<ApiState>>, request: Request) -> A
     let (live, known) = admit_to(&app, &parts, TokenRole::Viewer).await?;
     let bad = |_| ApiError::field("version", "bad_query", "a version is a number from 1 on");
     let Query(VersionQuery { version }) = Query::try_from_uri(&parts.uri).map_err(bad)?;
-    let found = live.readers.read(move |view| catalogue::kept(view.conn, known.no, version)).await?;
+    let found = live.readers.read(move |view| catalogue::stored_version(view.conn, known.no, version)).await?;
     let kept = found.ok_or_else(no_version)?;
     let document: Value = serde_json::from_str(&kept.document).map_err(|e| ApiError::unread(&e))?;
     Ok(axum::Json(json!({ "version": kept.version, "catalogue": document })).into_response())

@@ -67,15 +67,15 @@ async fn start_job(State(app): State<Arc<ApiState>>, PathParts(job): ById, reque
     if live.jobs.is_stopping() {
         return Err(ApiError::unavailable("not_ready", "the origin is stopping"));
     }
-    let asked = RunRequest { job, tenant, woken: Trigger::Signal, dry_run };
+    let asked = RunRequest { job, tenant, trigger: Trigger::Signal, dry_run };
     let jobs = live.jobs.clone();
     let asking = tokio::task::spawn_blocking(move || jobs.ask(asked, clock::now()));
     match asking.await.map_err(|e| ApiError::unwritten(&e))?.map_err(|e| ApiError::unwritten(&e))? {
-        Ok(run) => Ok((StatusCode::ACCEPTED, axum::Json(run.told(&live.rules.tenants))).into_response()),
+        Ok(run) => Ok((StatusCode::ACCEPTED, axum::Json(run.describe(&live.rules.tenants))).into_response()),
         Err(run) => {
             let message = format!("run {} of it waits or is under way", run.no);
             let error = json!({"code": "under_way", "message": message});
-            let body = json!({"error": error, "run": run.told(&live.rules.tenants)});
+            let body = json!({"error": error, "run": run.describe(&live.rules.tenants)});
             Ok((StatusCode::CONFLICT, axum::Json(body)).into_response())
         }
     }
@@ -87,7 +87,7 @@ async fn show_run(State(app): State<Arc<ApiState>>, PathParts(no): ById, parts: 
     let run = live.readers.read(move |view| runs::find_run(view.conn, no)).await?;
     let message = "there is no run of that number; of each job the newest are kept";
     let unknown = || ApiError::new(StatusCode::NOT_FOUND, "unknown_run", message);
-    Ok(axum::Json(run.ok_or_else(unknown)?.told(&live.rules.tenants)).into_response())
+    Ok(axum::Json(run.ok_or_else(unknown)?.describe(&live.rules.tenants)).into_response())
 }
 
 async fn list_runs(State(app): State<Arc<ApiState>>, parts: Parts) -> Answer {
@@ -98,6 +98,6 @@ async fn list_runs(State(app): State<Arc<ApiState>>, parts: Parts) -> Answer {
     let limit = limit.map_or(Ok(LISTED), |limit| limit.parse()).ok().filter(|limit| (1..=runs::PAGE).contains(limit));
     let limit = limit.ok_or_else(bad)?;
     let found = live.readers.read(move |view| runs::list_runs(view.conn, job, limit)).await?;
-    let told: Vec<Value> = found.iter().map(|run| run.told(&live.rules.tenants)).collect();
+    let told: Vec<Value> = found.iter().map(|run| run.describe(&live.rules.tenants)).collect();
     Ok(axum::Json(json!({ "runs": told })).into_response())
 }

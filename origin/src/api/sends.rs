@@ -61,7 +61,7 @@ async fn start_send(State(app): State<Arc<ApiState>>, PathParts(name): ById, req
     let terms = SendTerms { filter: document.to_string(), count, experiment, webhook, per_second };
     let random = u64::from_be_bytes(super::random_bytes()?);
     let send = write(&app, move |conn| Send::begin(conn, &known, &name, &terms, random, clock::now()));
-    let told = send.await?.map_err(|e| send_error(&e))?.told(&live.rules.tenants);
+    let told = send.await?.map_err(|e| send_error(&e))?.describe(&live.rules.tenants);
     Ok((StatusCode::ACCEPTED, axum::Json(json!({ "send": told, "run": start_run(live, JobKind::Send).await? })))
         .into_response())
 }
@@ -70,14 +70,14 @@ async fn list_sends(State(app): State<Arc<ApiState>>, request: Request) -> Answe
     let (parts, _) = request.into_parts();
     let (live, known) = admit_to(&app, &parts, TokenRole::Viewer).await?;
     let found = live.readers.read(move |view| send::list_sends(view.conn, Some(known.no))).await?;
-    let told: Vec<Value> = found.iter().map(|send| send.told(&live.rules.tenants)).collect();
+    let told: Vec<Value> = found.iter().map(|send| send.describe(&live.rules.tenants)).collect();
     Ok(axum::Json(json!({ "sends": told })).into_response())
 }
 
 async fn show_send(State(app): State<Arc<ApiState>>, PathParts(name): ById, request: Request) -> Answer {
     let (parts, _) = request.into_parts();
     let (live, known) = admit_to(&app, &parts, TokenRole::Viewer).await?;
-    Ok(axum::Json(find_send(live, &known, name).await?.told(&live.rules.tenants)).into_response())
+    Ok(axum::Json(find_send(live, &known, name).await?.describe(&live.rules.tenants)).into_response())
 }
 
 /// Ends a send; who was not told yet is not.
@@ -90,7 +90,7 @@ async fn stop_send(State(app): State<Arc<ApiState>>, PathParts(name): ById, requ
     if !stopped.map_err(|e: StoreError| ApiError::unwritten(&e))? {
         return Err(ApiError::new(StatusCode::CONFLICT, "over", "the send is over already"));
     }
-    Ok(axum::Json(find_send(live, &known, name).await?.told(&live.rules.tenants)).into_response())
+    Ok(axum::Json(find_send(live, &known, name).await?.describe(&live.rules.tenants)).into_response())
 }
 
 /// Streams who was told, from a place on. Each piece is read by itself: nobody waits for a reader meanwhile.

@@ -51,7 +51,7 @@ async fn take_sync(app: &ApiState, request: Request) -> Result<Vec<u8>, ApiError
         }
     }
     let (now, body) = {
-        let _place = place_facts(&app.long_bodies, announced_length(&parts.headers), PLACE_TIME).await?;
+        let _place = acquire_place(&app.long_bodies, announced_length(&parts.headers), PLACE_TIME).await?;
         let body = read_body(&parts.headers, body).await?;
         // The head again: the body may have taken a while, and from here on this time counts.
         let now = clock::now();
@@ -105,7 +105,7 @@ fn announced_length(headers: &HeaderMap) -> Option<u64> {
 }
 
 /// A place for a body that may be long. Short ones need none, so that the outbox is drained whoever holds all places.
-async fn place_facts(
+async fn acquire_place(
     places: &Semaphore,
     announced: Option<u64>,
     wait: Duration,
@@ -134,12 +134,12 @@ mod tests {
     #[tokio::test]
     async fn of_long_bodies_a_few_are_read_at_a_time_and_short_ones_always() {
         let places = Semaphore::new(1);
-        let held = place_facts(&places, None, Duration::ZERO).await.unwrap();
+        let held = acquire_place(&places, None, Duration::ZERO).await.unwrap();
         assert!(held.is_some(), "one that says nothing may be long");
-        let refused = place_facts(&places, Some(SHORT_BYTES + 1), Duration::ZERO).await.unwrap_err();
+        let refused = acquire_place(&places, Some(SHORT_BYTES + 1), Duration::ZERO).await.unwrap_err();
         assert!(refused.is("busy") && refused.status() == StatusCode::SERVICE_UNAVAILABLE);
-        assert!(place_facts(&places, Some(SHORT_BYTES), Duration::ZERO).await.unwrap().is_none());
+        assert!(acquire_place(&places, Some(SHORT_BYTES), Duration::ZERO).await.unwrap().is_none());
         drop(held);
-        assert!(place_facts(&places, Some(SHORT_BYTES + 1), Duration::ZERO).await.unwrap().is_some());
+        assert!(acquire_place(&places, Some(SHORT_BYTES + 1), Duration::ZERO).await.unwrap().is_some());
     }
 }

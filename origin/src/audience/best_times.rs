@@ -259,7 +259,7 @@ impl ActivitySums {
 
     /// The job's report: the number of people, and the number of unreadable people if there are any.
     #[must_use]
-    pub fn told(&self) -> serde_json::Value {
+    pub fn describe(&self) -> serde_json::Value {
         let mut report = serde_json::json!({ "people": self.people });
         if self.unreadable > 0 {
             report["unreadable"] = self.unreadable.into();

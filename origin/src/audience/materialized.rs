@@ -54,7 +54,7 @@ pub struct MaterializedAudience {
 
 /// Reason why an audience was not stored.
 #[derive(Debug, thiserror::Error)]
-pub enum KeepError {
+pub enum MaterialiseError {
     /// The number of hours is out of range.
     #[error("invalid `hours`: a member stays in the segment for 1 to {} hours", limits::AUDIENCE_HOURS)]
     Hours,
@@ -80,7 +80,7 @@ pub enum KeepError {
     Store(#[from] StoreError),
 }
 
-impl From<EventNameError> for KeepError {
+impl From<EventNameError> for MaterialiseError {
     fn from(e: EventNameError) -> Self {
         match e {
             EventNameError::Store(e) => Self::Store(e),
@@ -89,7 +89,7 @@ impl From<EventNameError> for KeepError {
     }
 }
 
-impl From<rusqlite::Error> for KeepError {
+impl From<rusqlite::Error> for MaterialiseError {
     fn from(e: rusqlite::Error) -> Self {
         Self::Store(e.into())
     }
@@ -99,21 +99,21 @@ impl MaterializedAudience {
     /// Describes an audience whose first refresh is due now.
     ///
     /// # Errors
-    /// [`KeepError`], except [`KeepError::Store`].
+    /// [`MaterialiseError`], except [`MaterialiseError::Store`].
     pub fn new(
         (tenant, segment): (TenantNo, SegmentId),
         (filter, document): (&Filter, &Value),
         (hours, every_hours): (u32, u32),
         now: Millis,
-    ) -> Result<Self, KeepError> {
+    ) -> Result<Self, MaterialiseError> {
         if !(1..=limits::AUDIENCE_HOURS).contains(&hours) {
-            return Err(KeepError::Hours);
+            return Err(MaterialiseError::Hours);
         }
         if every_hours > hours / 2 {
-            return Err(KeepError::Every(hours / 2));
+            return Err(MaterialiseError::Every(hours / 2));
         }
         if filter.asks_segment(segment) {
-            return Err(KeepError::Itself(segment));
+            return Err(MaterialiseError::Itself(segment));
         }
         let filter = Some(document.to_string());
         Ok(Self { tenant, segment, filter, hours, every_hours, due: Some(now), refreshed: None, members: 0 })
@@ -130,8 +130,8 @@ impl MaterializedAudience {
     /// Stores the audience, and replaces the tenant's audience of the same segment.
     ///
     /// # Errors
-    /// [`KeepError::TooMany`], [`KeepError::Circle`], and errors of the store.
-    pub fn keep(&self, conn: &Connection, tenant: &TenantContext) -> Result<(), KeepError> {
+    /// [`MaterialiseError::TooMany`], [`MaterialiseError::Circle`], and errors of the store.
+    pub fn keep(&self, conn: &Connection, tenant: &TenantContext) -> Result<(), MaterialiseError> {
         const COUNT: &str = "SELECT count(*) FROM audiences WHERE tenant = ?1 AND segment <> ?2";
         const KEEP: &str =
             "INSERT INTO audiences (tenant, segment, filter, hours, every_hours, due, members) VALUES (?1, ?2, ?3, ?4, ?5, ?6, 0)
@@ -141,7 +141,7 @@ impl MaterializedAudience {
         let key = (self.tenant.0, self.segment.0);
         let others: i64 = tx.prepare_cached(COUNT)?.query_row(key, |row| row.get(0))?;
         if unsigned(others) >= limits::AUDIENCES as u64 {
-            return Err(KeepError::TooMany);
+            return Err(MaterialiseError::TooMany);
         }
         self.refuse_circle(&tx, tenant)?;
         let filter = self.filter.as_ref().map(|text| query::parse_stored(&tx, tenant, text)).transpose()?;
@@ -154,7 +154,7 @@ impl MaterializedAudience {
         Ok(tx.commit()?)
     }
 
-    fn refuse_circle(&self, conn: &Connection, tenant: &TenantContext) -> Result<(), KeepError> {
+    fn refuse_circle(&self, conn: &Connection, tenant: &TenantContext) -> Result<(), MaterialiseError> {
         let others = list_audiences(conn, Some(self.tenant))?;
         let (mut reached, mut next) = (BTreeSet::new(), vec![self]);
         while let Some(audience) = next.pop() {
@@ -164,7 +164,7 @@ impl MaterializedAudience {
                 continue;
             };
             if audience.segment != self.segment && filter.asks_segment(self.segment) {
-                return Err(KeepError::Circle(audience.segment));
+                return Err(MaterialiseError::Circle(audience.segment));
             }
             let referenced =
                 others.iter().filter(|other| other.segment != self.segment && filter.asks_segment(other.segment));
@@ -203,7 +203,7 @@ impl MaterializedAudience {
 
     /// The audience as JSON for the API and the command line.
     #[must_use]
-    pub fn told(&self, tenants: &Tenants) -> Value {
+    pub fn describe(&self, tenants: &Tenants) -> Value {
         let tenant = tenants.by_no(self.tenant).ok().map(|known| known.config.name.clone());
         let filter: Option<Value> = self.filter.as_ref().and_then(|text| serde_json::from_str(text).ok());
         json!({

@@ -245,7 +245,7 @@ impl Send {
 
     /// The send as JSON for the API and the command line.
     #[must_use]
-    pub fn told(&self, tenants: &Tenants) -> Value {
+    pub fn describe(&self, tenants: &Tenants) -> Value {
         let tenant = tenants.by_no(self.tenant).ok().map(|known| known.config.name.clone());
         let filter: Option<Value> = serde_json::from_str(&self.terms.filter).ok();
         let SendTerms { count, experiment, webhook, per_second, .. } = &self.terms;

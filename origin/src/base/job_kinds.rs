@@ -105,7 +105,7 @@ impl JobKind {
 
     /// Whether an interrupted run continues where it stopped; other jobs start again.
     #[must_use]
-    pub fn keeps_its_place(self) -> bool {
+    pub fn is_resumable(self) -> bool {
         matches!(
             self,
             Self::Trim | Self::Retention | Self::Publish | Self::Compact | Self::Rollup | Self::Verify | Self::Scrub

@@ -61,7 +61,7 @@ impl From<rusqlite::Error> for ApplyError {
 
 /// A stored version of a catalogue.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Kept {
+pub struct StoredVersion {
     /// Number of the version, from 1.
     pub version: u32,
     /// The document as JSON.
@@ -70,7 +70,7 @@ pub struct Kept {
     pub sha256: [u8; 32],
 }
 
-impl Kept {
+impl StoredVersion {
     /// Prefix of the SHA-256 that the pointer and the value carry.
     #[must_use]
     pub fn digest(&self) -> Digest {
@@ -93,7 +93,7 @@ pub fn current(conn: &Connection, tenant: TenantNo) -> Result<Option<u32>, Store
 ///
 /// # Errors
 /// [`StoreError`]; [`StoreError::Corrupt`] if the stored digest does not match the document.
-pub fn kept(conn: &Connection, tenant: TenantNo, version: Option<u32>) -> Result<Option<Kept>, StoreError> {
+pub fn stored_version(conn: &Connection, tenant: TenantNo, version: Option<u32>) -> Result<Option<StoredVersion>, StoreError> {
     const READ: &str = "SELECT document, sha256 FROM catalogues WHERE tenant = ?1 AND version = ?2";
     let version = match version {
         Some(version) => Some(version),
@@ -102,7 +102,7 @@ pub fn kept(conn: &Connection, tenant: TenantNo, version: Option<u32>) -> Result
     let Some(version) = version else { return Ok(None) };
     let mut statement = conn.prepare_cached(READ)?;
     let found = statement
-        .query_row((tenant.0, version), |row| Ok(Kept { version, document: row.get(0)?, sha256: row.get(1)? }))
+        .query_row((tenant.0, version), |row| Ok(StoredVersion { version, document: row.get(0)?, sha256: row.get(1)? }))
         .optional()?;
     let is_whole = found.as_ref().is_none_or(|stored| stored.sha256 == *Sha256::digest(&stored.document));
     if is_whole { Ok(found) } else { Err(StoreError::Corrupt { what: "document of a catalogue" }) }
@@ -205,7 +205,7 @@ fn arms(conn: &Connection, tenant: TenantNo) -> Result<document::Arms, StoreErro
 /// # Errors
 /// [`ApplyError`].
 pub fn check(conn: &Connection, tenant: &TenantContext, document: Value) -> Result<CheckedDocument, ApplyError> {
-    let before = kept(conn, tenant.no, None)?;
+    let before = stored_version(conn, tenant.no, None)?;
     let known = document::LastingRows {
         words: &tenant.config.vocabulary,
         names: &names::load_dictionary(conn, tenant.no)?,
@@ -225,7 +225,7 @@ pub fn refuse_empty(conn: &Connection, tenant: TenantNo, document: &Value) -> Re
         let sizes = tables.map(|(table, rows)| (table.clone(), rows.as_array().map_or(0, Vec::len)));
         sizes.filter(|(_, size)| *size > 0).collect()
     };
-    let Some(current) = kept(conn, tenant, None)?.filter(|_| rows(document).is_empty()) else { return Ok(()) };
+    let Some(current) = stored_version(conn, tenant, None)?.filter(|_| rows(document).is_empty()) else { return Ok(()) };
     let removed = rows(&serde_json::from_str(&current.document).unwrap_or_default());
     let removed: Vec<String> = removed.into_iter().map(|(table, size)| format!("{size} of `{table}`")).collect();
     if removed.is_empty() { Ok(()) } else { Err(ApplyError::Empties(removed.join(", "))) }
@@ -271,7 +271,7 @@ pub fn apply(
     crate::store::write_txn::within_txn(conn, rules, &Metrics::default(), given, |group| {
         let CheckedDocument { document, sha256, experiments, budgets, limited, queried, codes, plan } =
             check(group.tx, tenant, document)?;
-        if let Some(before) = kept(group.tx, tenant.no, None)?.filter(|before| before.sha256 == sha256) {
+        if let Some(before) = stored_version(group.tx, tenant.no, None)?.filter(|before| before.sha256 == sha256) {
             group.tx.execute(DERIVED, (tenant.no.0, before.version, experiments, budgets, limited, queried))?;
             return Ok(Applied { version: before.version, changed: false, plan });
         }
@@ -297,8 +297,8 @@ pub fn rollback(
     version: u32,
 ) -> Result<Applied, ApplyError> {
     crate::store::write_txn::within_txn(conn, rules, &Metrics::default(), given, |group| {
-        let wanted = kept(group.tx, tenant.no, Some(version))?.ok_or(ApplyError::NoVersion(version))?;
-        let before = kept(group.tx, tenant.no, None)?;
+        let wanted = stored_version(group.tx, tenant.no, Some(version))?.ok_or(ApplyError::NoVersion(version))?;
+        let before = stored_version(group.tx, tenant.no, None)?;
         let plan = document::plan_changes(before.as_ref(), &wanted.document, &[]);
         if before.is_some_and(|before| before.version == version) {
             return Ok(Applied { version, changed: false, plan });
@@ -407,12 +407,12 @@ pub(crate) fn to_publish(
     tenant: TenantNo,
     version: u32,
     now: Millis,
-) -> Result<Option<Kept>, StoreError> {
+) -> Result<Option<StoredVersion>, StoreError> {
     let leaves = |since: Millis| since.saturating_add(limits::CATALOGUE_KEEP_MS) <= now;
     if outdated_since(conn, tenant, version)?.is_some_and(leaves) {
         Ok(None)
     } else {
-        kept(conn, tenant, Some(version))
+        stored_version(conn, tenant, Some(version))
     }
 }
 
@@ -425,7 +425,7 @@ pub(crate) fn pointer_to_be(
     tenant: TenantNo,
     published: SnapshotVersion,
 ) -> Result<Option<CataloguePointer>, StoreError> {
-    let current = kept(conn, tenant, None)?;
+    let current = stored_version(conn, tenant, None)?;
     Ok(current.map(|current| CataloguePointer { published, version: current.version, digest: current.digest() }))
 }
 

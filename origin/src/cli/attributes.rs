@@ -90,7 +90,7 @@ pub(super) fn run(command: &AttributesCommand, common: &CommonOptions) -> anyhow
         AttributesCommand::Get { whose } => {
             let mut opened = ReadableStore::new(common)?;
             let tenant = named_tenant(&opened.tenants, whose.tenant())?.clone();
-            let found = read_owner(opened.place(), &tenant, whose, of::describe_attributes)?;
+            let found = read_owner(opened.read_source(), &tenant, whose, of::describe_attributes)?;
             common.output.one(&found)
         }
         AttributesCommand::Put { whose, write } => {
@@ -100,7 +100,7 @@ pub(super) fn run(command: &AttributesCommand, common: &CommonOptions) -> anyhow
             let read = |view: &StoreView<'_>, visitor: &VisitorView| {
                 Ok((visitor.visitor, of::stamp_after(view, visitor, &write)?))
             };
-            let (visitor, after) = read_owner(opened.place(), &tenant, whose, read)?;
+            let (visitor, after) = read_owner(opened.read_source(), &tenant, whose, read)?;
             let (now, id) = (clock::now().max(after), clock::random_bytes()?);
             let checked = |names: &NameDictionary| of::attribute_facts(names, visitor, &write, now, id);
             let (facts, mut refused) = checked(&names::load_dictionary(&opened.conn, tenant.no)?);
@@ -190,7 +190,7 @@ fn forget_names(
         causeway_origin::store::write_txn::draw_inputs()?,
         &tenant,
         &names,
-        &why.said(),
+        &why.attribution(),
     )
     .map_err(usage)?;
     forget_names::sweep_names(

@@ -111,7 +111,7 @@ pub(super) fn run(command: &AudienceCommand, common: &CommonOptions) -> anyhow::
         AudienceCommand::List { tenant } => {
             let ReadableStore { conn, tenants, .. } = ReadableStore::new(common)?;
             let found = materialized::list_audiences(&conn, Some(named_tenant(&tenants, tenant.as_deref())?.no))?;
-            let rows: Vec<Value> = found.iter().map(|audience| audience.told(&tenants)).collect();
+            let rows: Vec<Value> = found.iter().map(|audience| audience.describe(&tenants)).collect();
             common
                 .output
                 .list(&["segment", "filter", "hours", "every_hours", "refreshed_ms", "due_ms", "members"], &rows)
@@ -167,7 +167,7 @@ fn carry_out(
     common: &CommonOptions,
     change: impl FnOnce(&Connection) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
-    let asked = RunRequest { job: JobKind::Materialise, tenant: None, woken: Trigger::Command, dry_run: false };
+    let asked = RunRequest { job: JobKind::Materialise, tenant: None, trigger: Trigger::Command, dry_run: false };
     job::report_run(&job::carry_out(opened, asked, &Options::default(), change)?, common)
 }
 

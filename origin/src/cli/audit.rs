@@ -17,7 +17,7 @@ pub(super) struct ReasonOptions {
 
 impl ReasonOptions {
     /// Attribution to the operating system's user, as the environment names it.
-    pub(super) fn said(&self) -> Attribution {
+    pub(super) fn attribution(&self) -> Attribution {
         let user = ["USER", "LOGNAME"].iter().find_map(|name| std::env::var(name).ok());
         Attribution::cli(user.as_deref(), self.reason.clone())
     }

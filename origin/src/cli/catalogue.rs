@@ -175,7 +175,7 @@ fn show_catalogue(
     version: Option<u32>,
     common: &CommonOptions,
 ) -> anyhow::Result<()> {
-    let stored = of::kept(conn, tenant.no, version)?;
+    let stored = of::stored_version(conn, tenant.no, version)?;
     let stored = stored.with_context(|| match version {
         Some(version) => format!("version {version} not found: see `causeway catalogue list`"),
         None => "no catalogue was applied yet".to_owned(),

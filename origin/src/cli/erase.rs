@@ -82,7 +82,7 @@ pub(super) fn run(command: &EraseOptions, common: &CommonOptions) -> anyhow::Res
     let fact = target.fact(scope, now, clock::random_bytes()?);
     let receipt = fact.id;
     let WritableStore { config, conn, rules, .. } = &mut opened;
-    let record = LogRecord::said(vec![CheckedFact { tenant: tenant.no, fact }], command.why.said());
+    let record = LogRecord::with_attribution(vec![CheckedFact { tenant: tenant.no, fact }], command.why.attribution());
     // A serving origin may have the visitors' facts in its log. It folds nothing while this transaction reads the
     // record number.
     let records = |tx: &Connection| {

@@ -81,7 +81,7 @@ pub(super) fn run(command: &EventsCommand, common: &CommonOptions) -> anyhow::Re
                 causeway_origin::store::write_txn::draw_inputs()?,
                 &tenant,
                 &names,
-                &why.said(),
+                &why.attribution(),
             )
             .map_err(usage)?;
             common.output.one(&json!({ "names": plan, "done": true }))

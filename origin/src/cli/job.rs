@@ -115,7 +115,7 @@ pub(super) fn run(command: &JobCommand, common: &CommonOptions) -> anyhow::Resul
             let opened = ReadableStore::new(common)?;
             let job = job.as_deref().and_then(causeway_origin::base::job_kinds::JobKind::named);
             let found = runs::list_runs(&opened.conn, job, usize::from(*limit))?;
-            let rows: Vec<Value> = found.iter().map(|run| run.told(&opened.tenants)).collect();
+            let rows: Vec<Value> = found.iter().map(|run| run.describe(&opened.tenants)).collect();
             let columns =
                 ["run", "job", "tenant", "woken", "dry_run", "started_ms", "ended_ms", "done", "all", "outcome"];
             common.output.list(&columns, &rows)
@@ -124,13 +124,13 @@ pub(super) fn run(command: &JobCommand, common: &CommonOptions) -> anyhow::Resul
             let opened = ReadableStore::new(common)?;
             let found = runs::find_run(&opened.conn, *run)?;
             let found = found.with_context(|| format!("run {run} not found: see `causeway job list`"))?;
-            common.output.one(&found.told(&opened.tenants))
+            common.output.one(&found.describe(&opened.tenants))
         }
     }
 }
 
 fn read_request(name: &JobName, opened: &WritableStore) -> anyhow::Result<(RunRequest, Options)> {
-    let of = |job, dry: &RunOptions| RunRequest { job, tenant: None, woken: Trigger::Command, dry_run: dry.dry_run };
+    let of = |job, dry: &RunOptions| RunRequest { job, tenant: None, trigger: Trigger::Command, dry_run: dry.dry_run };
     Ok(match name {
         JobName::Trim(dry) => (of(causeway_origin::base::job_kinds::JobKind::Trim, dry), Options::default()),
         JobName::Retention(dry) => (of(causeway_origin::base::job_kinds::JobKind::Retention, dry), Options::default()),
@@ -192,7 +192,7 @@ fn run_alone(opened: &mut WritableStore, asked: RunRequest, training: &Options) 
         "no origin serves from this data directory: the edge reads the KV back while it syncs with a serving origin"
     );
     let notes = Mutex::new(store::open(&opened.config.data)?);
-    let run = runs::begin_asked(&mut opened.conn, asked, clock::now())?;
+    let run = runs::begin_requested(&mut opened.conn, asked, clock::now())?;
     let bar = progress_bar(0, "{pos} of {len}");
     let pause = || {
         // An origin may have started in the meantime.
@@ -216,17 +216,17 @@ fn run_alone(opened: &mut WritableStore, asked: RunRequest, training: &Options) 
         backlog: &backlog,
         audience: &|| load_columns(&data, clock::now()),
         training,
-        given: &causeway_origin::store::write_txn::draw_inputs,
+        draw_inputs: &causeway_origin::store::write_txn::draw_inputs,
         pause: &pause,
         wait: &std::thread::sleep,
         elapsed: &|| begun.elapsed(),
-        told: &|done, all| {
+        report_progress: &|done, all| {
             shown(done, all);
             Ok(())
         },
-        to_the_end: &AtomicBool::new(true),
+        non_preemptible: &AtomicBool::new(true),
     };
-    let ended = JobRunner { place, notes: &notes, stop: &|| false }.run(&run);
+    let ended = JobRunner { context: place, notes: &notes, stop: &|| false }.run(&run);
     bar.finish_and_clear();
     Ok(ended?)
 }
@@ -248,8 +248,8 @@ fn under_way(opened: &WritableStore) -> String {
     let run = newest.into_iter().find(|run| run.outcome.is_none() && run.started.is_some());
     run.map_or_else(
         || "a job is running".to_owned(),
-        |JobRun { no, asked, .. }| {
-            format!("run {no}, {} triggered by a {}, is in progress", asked.job.name(), asked.woken.name())
+        |JobRun { no, request: asked, .. }| {
+            format!("run {no}, {} triggered by a {}, is in progress", asked.job.name(), asked.trigger.name())
         },
     )
 }

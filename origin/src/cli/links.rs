@@ -147,7 +147,7 @@ fn end_evidence(command: &EndOptions, common: &CommonOptions) -> anyhow::Result<
         .map(|(id, last)| Ok(of::cancellation_fact(whose, *id, *last, now, clock::random_bytes()?)))
         .collect();
     let other = if let EndOptions::Remove { b, .. } = command { Some(b.clone()) } else { None };
-    put_facts(&mut opened, &tenant, facts?, Some(Attribution { other, ..why.said() }))?;
+    put_facts(&mut opened, &tenant, facts?, Some(Attribution { other, ..why.attribution() }))?;
     common.output.one(&json!({"visitor": whose.to_string(), "cancelled": cancelled, "done": true}))
 }
 
@@ -172,7 +172,7 @@ fn add(command: &AddOptions, common: &CommonOptions) -> anyhow::Result<()> {
     fold_before(&opened.config, &opened.conn)?;
     let unknown = |visitor| anyhow::anyhow!("visitor {visitor} not found");
     let facts = of::date_evidence(&opened.conn, tenant.no, facts)?.map_err(unknown)?;
-    put_facts(&mut opened, &tenant, facts, Some(command.why.said()))?;
+    put_facts(&mut opened, &tenant, facts, Some(command.why.attribution()))?;
     let pair = |other: &String| {
         of::check_pair(&opened.conn, tenant.no, parse_visitor(&command.visitor).ok()?, parse_visitor(other).ok()?)
             .ok()?

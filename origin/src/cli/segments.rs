@@ -112,7 +112,7 @@ pub(super) fn run(command: &SegmentsCommand, common: &CommonOptions) -> anyhow::
         }
         SegmentsCommand::Trim { whose } => {
             let (mut opened, tenant) = opened(whose)?;
-            let visitor = read_owner(opened.place(), &tenant, whose, |_, visitor| Ok(visitor.clone()))?;
+            let visitor = read_owner(opened.read_source(), &tenant, whose, |_, visitor| Ok(visitor.clone()))?;
             let row = visitor.row.context("the visitor's facts are not folded yet: try again")?;
             common.output.one(&json!(trim::trim_visitor(&mut opened.conn, row, clock::now())?))
         }
@@ -124,7 +124,7 @@ fn get(query: Option<&str>, whose: &WhoseArgs, common: &CommonOptions) -> anyhow
     let mut opened = ReadableStore::new(common)?;
     let tenant = named_tenant(&opened.tenants, whose.tenant.as_deref())?.clone();
     let by = whose.owner()?;
-    let found = read_owner(opened.place(), &tenant, whose, |view, visitor| match &query {
+    let found = read_owner(opened.read_source(), &tenant, whose, |view, visitor| match &query {
         None => of::describe_segments(view, visitor, clock::now()),
         Some(query) => Ok(of::answer_query(&by.segments(view, visitor)?, query, clock::now())),
     })?;
@@ -138,7 +138,7 @@ fn find_owner(
     whose: &WhoseArgs,
 ) -> anyhow::Result<(VisitorView, SegmentMap)> {
     let by = whose.owner()?;
-    read_owner(opened.place(), tenant, whose, |view, visitor| Ok((visitor.clone(), by.segments(view, visitor)?)))
+    read_owner(opened.read_source(), tenant, whose, |view, visitor| Ok((visitor.clone(), by.segments(view, visitor)?)))
 }
 
 /// Finds the visitor and reads from its view, over store and log.

@@ -92,14 +92,14 @@ pub(super) fn run(command: &SendCommand, common: &CommonOptions) -> anyhow::Resu
             let random = u64::from_be_bytes(clock::random_bytes()?);
             let begun = Row::begin(&mut opened.conn, &known, name, &terms, random, clock::now())?;
             let ended = if *no_wait { begun } else { follow_run(&mut opened, begun)? };
-            common.output.one(&ended.told(&opened.rules.tenants))?;
+            common.output.one(&ended.describe(&opened.rules.tenants))?;
             ensure!(ended.is_done() || *no_wait, "send {name} is not complete: {}", ended.error.unwrap_or_default());
             Ok(())
         }
         SendCommand::List(whose) => {
             let ReadableStore { conn, tenants, .. } = ReadableStore::new(common)?;
             let found = send::list_sends(&conn, Some(named_tenant(&tenants, whose.tenant.as_deref())?.no))?;
-            let rows: Vec<Value> = found.iter().map(|send| send.told(&tenants)).collect();
+            let rows: Vec<Value> = found.iter().map(|send| send.describe(&tenants)).collect();
             let columns = [
                 "name",
                 "count",
@@ -139,7 +139,7 @@ pub(super) fn run(command: &SendCommand, common: &CommonOptions) -> anyhow::Resu
             let stopped = send::stop_send(&opened.conn, known.no, name)?;
             let send = send::find_send(&opened.conn, known.no, name)?.with_context(|| unknown_send(name))?;
             ensure!(stopped, "send {name} has already ended");
-            common.output.one(&send.told(&opened.rules.tenants))
+            common.output.one(&send.describe(&opened.rules.tenants))
         }
     }
 }
@@ -150,7 +150,7 @@ fn unknown_send(name: &str) -> String {
 
 /// Delivers the send in this process, or waits while another process does, until it is complete or fails.
 fn follow_run(opened: &mut WritableStore, begun: Row) -> anyhow::Result<Row> {
-    let asked = RunRequest { job: JobKind::Send, tenant: None, woken: Trigger::Command, dry_run: false };
+    let asked = RunRequest { job: JobKind::Send, tenant: None, trigger: Trigger::Command, dry_run: false };
     let bar = progress_bar(u64::from(begun.terms.count), PEOPLE);
     loop {
         let Some(send) = send::find_send(&opened.conn, begun.tenant, &begun.name)? else {

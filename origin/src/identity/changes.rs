@@ -36,7 +36,7 @@ pub(crate) struct TouchedEvidence {
     /// Whether rows of people may be wrong; then all visitors that point to such a row are examined too.
     pub(crate) of_rows: bool,
     /// Known representatives of ids with very many visitors.
-    pub(crate) speakers: BTreeMap<(TenantNo, AlternateId), GroupRepresentative>,
+    pub(crate) representatives: BTreeMap<(TenantNo, AlternateId), GroupRepresentative>,
 }
 
 /// Whether a visitor has withdrawn or is erased; no other column of its row is read.

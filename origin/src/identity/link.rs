@@ -107,7 +107,7 @@ pub struct SuspectPeople {
     /// Rows of people without visitors.
     pub empty: Vec<PersonNo>,
     /// A representative for each large id of such people, with whether its row is right already.
-    pub speakers: BTreeSet<(TenantNo, VisitorId, bool)>,
+    pub representatives: BTreeSet<(TenantNo, VisitorId, bool)>,
 }
 
 /// Marks withdrawn visitors and cancels their evidence permanently (invariant 10).

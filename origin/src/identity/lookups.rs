@@ -37,7 +37,7 @@ fn newest_visitors(
 ) -> Result<(Vec<VisitorId>, Millis), StoreError> {
     let config = &group.rules.tenants.by_no(tenant)?.config;
     let threshold = config.threshold();
-    if !config.is_unique(id.kind) && evidence::is_crowd(group.tx, tenant, id, config.crowd(id.kind))? {
+    if !config.is_unique(id.kind) && evidence::is_oversized(group.tx, tenant, id, config.group_limit(id.kind))? {
         return Ok((Vec::new(), group.now));
     }
     let mut visitors: Vec<VisitorId> = Vec::with_capacity(limits::LOOKUP_VISITORS);

@@ -27,7 +27,7 @@ pub(super) struct EvidenceNeighbourhood {
     /// Unique ids with visitors outside this neighbourhood; their representatives are inside.
     pub(super) large: BTreeSet<AlternateId>,
     /// Representatives that keep their row, together with the visitors outside.
-    pub(super) speakers: BTreeSet<VisitorId>,
+    pub(super) representatives: BTreeSet<VisitorId>,
     /// Rows that visitors outside point to, with the number of these visitors.
     pub(super) unseen: BTreeMap<PersonNo, u64>,
     /// Whether the neighbourhood has more visitors than the bound.
@@ -129,7 +129,7 @@ impl NeighbourhoodWalk<'_, '_> {
                 return Ok(large_rows);
             }
             if self.touched.of_rows && rows.insert(stored.person) {
-                match some_pointing(self.group, self.tenant, stored.person, self.config.largest_crowd())? {
+                match some_pointing(self.group, self.tenant, stored.person, self.config.largest_group_limit())? {
                     Some(visitors) => waiting.extend(visitors),
                     None => drop(large_rows.insert(stored.person)),
                 }
@@ -183,7 +183,7 @@ impl NeighbourhoodWalk<'_, '_> {
         let is_crowd = match self.course.crowds.get(&key) {
             Some(is_crowd) => *is_crowd,
             None => {
-                let is_crowd = evidence::is_crowd(self.group.tx, self.tenant, id, self.config.crowd(id.kind))?;
+                let is_crowd = evidence::is_oversized(self.group.tx, self.tenant, id, self.config.group_limit(id.kind))?;
                 self.course.crowds.insert(key, is_crowd);
                 is_crowd
             }
@@ -191,7 +191,7 @@ impl NeighbourhoodWalk<'_, '_> {
         // If rows may be wrong, only a given representative is trusted.
         let speaks = !self.touched.of_rows || self.course.speakers.contains_key(&key);
         match self.config.class(id.kind, is_crowd) {
-            LinkClass::Unique if is_crowd && speaks => self.speaker(id),
+            LinkClass::Unique if is_crowd && speaks => self.representative(id),
             LinkClass::Crowded => self.linked_until_now(id),
             LinkClass::Unique | LinkClass::Shared => self.holders(id),
         }
@@ -231,7 +231,7 @@ impl NeighbourhoodWalk<'_, '_> {
         if self.touched.of_rows || !self.course.crowded.insert((self.tenant, id)) {
             return Ok(Vec::new());
         }
-        let most = self.config.crowd(id.kind) as usize;
+        let most = self.config.group_limit(id.kind) as usize;
         let (mut others, mut unsure, mut looked_at) = (BTreeMap::<_, Vec<Evidence>>::new(), BTreeSet::new(), 0);
         evidence::each_newest(self.group.tx, self.tenant, id, |row| {
             let visitor = row.evidence.visitor;
@@ -255,7 +255,7 @@ impl NeighbourhoodWalk<'_, '_> {
     /// The representative of a large id: a visitor that logged in with it, holds it and belongs to the right person. If
     /// there is none, all its visitors are examined; if these are too many, each is examined alone, and the first
     /// becomes the representative.
-    fn speaker(&mut self, id: AlternateId) -> Result<Vec<VisitorId>, StoreError> {
+    fn representative(&mut self, id: AlternateId) -> Result<Vec<VisitorId>, StoreError> {
         let mut known = self.course.speakers.get(&(self.tenant, id)).copied();
         if known.is_none() {
             evidence::each_newest(self.group.tx, self.tenant, id, |row| {
@@ -279,7 +279,7 @@ impl NeighbourhoodWalk<'_, '_> {
             self.course.speakers.insert((self.tenant, id), found);
         }
         self.around.large.insert(id);
-        self.around.speakers.extend(known.filter(|found| found.keeps_row).map(|found| found.visitor));
+        self.around.representatives.extend(known.filter(|found| found.keeps_row).map(|found| found.visitor));
         Ok(known.map(|found| found.visitor).into_iter().collect())
     }
 }

@@ -30,7 +30,7 @@ pub(crate) fn recompute(
     touched: &mut TouchedEvidence,
     linked: &mut LinkChanges,
 ) -> Result<(), StoreError> {
-    let mut course = ComputedPeople::new(touched.speakers.clone());
+    let mut course = ComputedPeople::new(touched.representatives.clone());
     let (mut passed, mut large_rows) = (BTreeSet::new(), BTreeSet::new());
     for (tenant, visitor) in touched.visitors.clone() {
         if course.done.contains(&(tenant, visitor)) || passed.contains(&(tenant, visitor)) {

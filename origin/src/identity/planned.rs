@@ -99,7 +99,7 @@ impl PeoplePlanner<'_, '_> {
     ) -> Result<Option<PlannedPerson>, StoreError> {
         let row_of = |visitor: &VisitorId| self.around.stored.get(visitor).map(|stored| stored.person);
         let from: BTreeSet<PersonNo> = person.members.iter().filter_map(row_of).collect();
-        let speaks = |visitor: &&VisitorId| self.around.speakers.contains(visitor);
+        let speaks = |visitor: &&VisitorId| self.around.representatives.contains(visitor);
         let stays = person.members.iter().filter(speaks).filter_map(row_of).find(|row| self.unseen(*row) > 0);
         let mut person = person.clone();
         let unseen = stays.map_or(0, |row| self.unseen(row));

@@ -25,7 +25,7 @@ pub struct IncomingSync {
     /// Whether the facts come from the admin API.
     pub admin: bool,
     /// Author and reason of facts from the admin API.
-    pub said: Option<Attribution>,
+    pub attribution: Option<Attribution>,
     /// The time that the facts were checked against.
     pub taken: Millis,
     /// Refused batches and facts.
@@ -110,14 +110,14 @@ impl LogRecord {
 
     /// A record as in [`Self::of`], with its attribution.
     #[must_use]
-    pub fn said(facts: Vec<CheckedFact>, said: Attribution) -> Self {
+    pub fn with_attribution(facts: Vec<CheckedFact>, said: Attribution) -> Self {
         Self { said: Some(said), ..Self::of(facts) }
     }
 
     /// A record as in [`Self::said()`], of a bulk operation.
     #[must_use]
     pub fn bulk(facts: Vec<CheckedFact>, said: Attribution) -> Self {
-        Self { bulk: true, ..Self::said(facts, said) }
+        Self { bulk: true, ..Self::with_attribution(facts, said) }
     }
 
     /// Whether the record erases visitors for their tenant's `forget_after_days`.

@@ -2,7 +2,7 @@
 //! folding. A record is deleted once the store holds its facts.
 
 use crate::store::data_fault::{LOG, LOG_TAIL};
-use crate::store::journal::{attribution_text, said_at};
+use crate::store::journal::{attribution_text, attribution_at};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use causeway_shared::base::ids::{FactId, Millis, TenantId};
 use causeway_shared::base::planted::{self, PlantedBug};
 use causeway_shared::wire::facts;
-use causeway_shared::wire::sync::{SyncRequest, UNKNOWN_TENANT, decode_kept, encode_request};
+use causeway_shared::wire::sync::{SyncRequest, UNKNOWN_TENANT, decode_stored, encode_request};
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
 use crate::base::integers::{signed, unsigned};
@@ -126,7 +126,7 @@ impl FactLog {
             last += 1;
             let edge = if sync.admin { ADMIN } else { "" }.to_owned();
             let body = encode_request(&SyncRequest { edge, facts: sync.batches.clone(), ..SyncRequest::default() });
-            let said = sync.said.as_ref().map(attribution_text).transpose()?;
+            let said = sync.attribution.as_ref().map(attribution_text).transpose()?;
             tx.prepare_cached(PUT)?.execute((signed(last), signed(sync.taken), body, said))?;
         }
         const STATE: &str = "UPDATE state SET highest = max(highest, ?1), let_go = max(let_go, ?2)";
@@ -284,7 +284,7 @@ fn read_records(
 ) -> Result<Vec<LogRecord>, StoreError> {
     let mut statement = conn.prepare("SELECT seq, taken, body, said FROM log WHERE seq > ?1 ORDER BY seq")?;
     let rows = statement.query_map([signed(folded)], |row| {
-        Ok((unsigned(row.get(0)?), unsigned(row.get(1)?), row.get::<_, Vec<u8>>(2)?, said_at(row, 3)?))
+        Ok((unsigned(row.get(0)?), unsigned(row.get(1)?), row.get::<_, Vec<u8>>(2)?, attribution_at(row, 3)?))
     })?;
     rows.map(|row| {
         let (seq, taken, body, said) = row?;
@@ -302,13 +302,13 @@ fn decode_record(
     tenants: &Tenants,
     missing: impl Fn(TenantId) -> Result<(), StoreError>,
 ) -> Result<LogRecord, StoreError> {
-    let request = decode_kept(body)?;
+    let request = decode_stored(body)?;
     let (admin, bytes) = (request.edge == ADMIN, body.len());
     let read = if admin { intake::read_admins } else { intake::read };
     let mut read = read(request, tenants, taken);
     let gone: Vec<_> = read.rejected.iter().filter(|refused| refused.code == UNKNOWN_TENANT).collect();
     if !gone.is_empty() {
-        let batches = decode_kept(body)?.facts;
+        let batches = decode_stored(body)?.facts;
         for batch in gone.iter().filter_map(|refused| batches.get(refused.batch as usize)) {
             missing(facts::decode_each(batch)?.0)?;
         }

@@ -37,7 +37,7 @@ pub struct JobContext<'a> {
     /// Options for training models.
     pub training: &'a train::Options,
     /// Draws the inputs of a transaction: the time and a random seed.
-    pub given: &'a dyn Fn() -> Result<TxnInputs, StoreError>,
+    pub draw_inputs: &'a dyn Fn() -> Result<TxnInputs, StoreError>,
     /// Pauses between two transactions.
     pub pause: &'a dyn Fn(),
     /// Waits for a time without work.
@@ -45,9 +45,9 @@ pub struct JobContext<'a> {
     /// Monotonic clock.
     pub elapsed: &'a dyn Fn() -> Duration,
     /// Progress callback `(done, total)`. It returns [`StoreError::Stopped`] if the run must end.
-    pub told: &'a (dyn Fn(u64, u64) -> Result<(), StoreError> + Sync),
+    pub report_progress: &'a (dyn Fn(u64, u64) -> Result<(), StoreError> + Sync),
     /// Set once the run is in a phase that it cannot resume; it is no longer pre-empted.
-    pub to_the_end: &'a AtomicBool,
+    pub non_preemptible: &'a AtomicBool,
 }
 
 /// Outcome of a run that ended.

@@ -21,7 +21,7 @@ const ENDS: u32 = 10;
 #[expect(missing_debug_implementations, reason = "it holds functions")]
 pub struct JobRunner<'a> {
     /// Inputs of the runs. Its progress callback is called too and may end a run.
-    pub place: JobContext<'a>,
+    pub context: JobContext<'a>,
     /// Second connection, which records the progress while the run's own connection is in a transaction.
     pub notes: &'a Mutex<Connection>,
     /// Whether the run must end between two transactions.
@@ -35,7 +35,7 @@ impl JobRunner<'_> {
     /// [`StoreError`] if the outcome cannot be recorded. A failed job is not an error here.
     pub fn run(&mut self, run: &JobRun) -> Result<JobRun, StoreError> {
         let (begun, noted, notes) = (Instant::now(), AtomicU64::new(0), self.notes);
-        let (report_progress, stop) = (self.place.told, self.stop);
+        let (report_progress, stop) = (self.context.report_progress, self.stop);
         let progress = |done, all| {
             report_progress(done, all)?;
             let now = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
@@ -50,7 +50,7 @@ impl JobRunner<'_> {
             }
             if stop() { Err(StoreError::Stopped) } else { Ok(()) }
         };
-        let mut context = JobContext { conn: self.place.conn, told: &progress, ..self.place };
+        let mut context = JobContext { conn: self.context.conn, report_progress: &progress, ..self.context };
         let (outcome, report) = match tasks::run_job(&mut context, run) {
             Ok(crate::jobs::context::JobReport { report, failed: None }) => (RunOutcome::Done, Some(report)),
             Ok(crate::jobs::context::JobReport { mut report, failed: Some(why) }) => {
@@ -58,17 +58,17 @@ impl JobRunner<'_> {
                 (RunOutcome::Failed, Some(report))
             }
             Err(StoreError::Stopped) => (RunOutcome::Interrupted, None),
-            Err(e) if e.is_busy() && run.asked.job.keeps_its_place() && !run.asked.dry_run => {
+            Err(e) if e.is_busy() && run.request.job.is_resumable() && !run.request.dry_run => {
                 tracing::warn!(
                     run = run.no,
-                    job = run.asked.job.name(),
+                    job = run.request.job.name(),
                     "another connection wrote to the store for too long: the run is interrupted"
                 );
                 (RunOutcome::Interrupted, None)
             }
             Err(e) => (RunOutcome::Failed, Some(json!({ "error": crate::base::error_chain(&e) }))),
         };
-        let now = (self.place.given)()?.now;
+        let now = (self.context.draw_inputs)()?.now;
         let mut tries = 0;
         let ended = loop {
             let mut notes = notes.lock().unwrap_or_else(PoisonError::into_inner);
@@ -83,11 +83,11 @@ impl JobRunner<'_> {
 
     fn count(&self, run: &JobRun) {
         let places = (
-            JobKind::ALL.iter().position(|job| *job == run.asked.job),
+            JobKind::ALL.iter().position(|job| *job == run.request.job),
             RunOutcome::ALL.iter().position(|outcome| Some(*outcome) == run.outcome),
         );
         if let (Some(job), Some(outcome)) = places
-            && let Some(counter) = self.place.metrics.jobs.get(job).and_then(|job| job.runs.get(outcome))
+            && let Some(counter) = self.context.metrics.jobs.get(job).and_then(|job| job.runs.get(outcome))
         {
             counter.add(1);
         }

@@ -39,7 +39,7 @@ pub struct RunRequest {
     /// Tenant of a job that runs for each tenant.
     pub tenant: Option<TenantNo>,
     /// Trigger of the run.
-    pub woken: Trigger,
+    pub trigger: Trigger,
     /// Whether the run only reports what it would do.
     pub dry_run: bool,
 }
@@ -50,7 +50,7 @@ pub struct JobRun {
     /// Number of the run.
     pub no: i64,
     /// The request.
-    pub asked: RunRequest,
+    pub request: RunRequest,
     /// Time of the request.
     pub asked_at: Millis,
     /// Time of the start; `None` while the run waits.
@@ -73,8 +73,8 @@ pub struct JobRun {
 impl JobRun {
     /// The run as JSON for the API and the command line.
     #[must_use]
-    pub fn told(&self, tenants: &Tenants) -> Value {
-        let RunRequest { job, tenant, woken, dry_run } = self.asked;
+    pub fn describe(&self, tenants: &Tenants) -> Value {
+        let RunRequest { job, tenant, trigger: woken, dry_run } = self.request;
         let tenant = tenant.and_then(|no| tenants.by_no(no).ok()).map(|known| known.config.name.clone());
         json!({
             "run": self.no, "job": job.name(), "tenant": tenant, "woken": woken.name(), "dry_run": dry_run,
@@ -97,12 +97,12 @@ impl JobRun {
         let asked = RunRequest {
             job: JobKind::named(&job).ok_or_else(|| bad(1))?,
             tenant: row.get::<_, Option<i64>>(2)?.map(TenantNo),
-            woken: Trigger::ALL.into_iter().find(|one| one.name() == woken).ok_or_else(|| bad(3))?,
+            trigger: Trigger::ALL.into_iter().find(|one| one.name() == woken).ok_or_else(|| bad(3))?,
             dry_run: row.get(4)?,
         };
         Ok(Self {
             no: row.get(0)?,
-            asked,
+            request: asked,
             asked_at: unsigned(row.get(5)?),
             started: row.get::<_, Option<i64>>(6)?.map(unsigned),
             ended: row.get::<_, Option<i64>>(7)?.map(unsigned),
@@ -165,8 +165,8 @@ pub fn request_run(
     if let Some(open) = read(&tx, &open, (asked.job.name(), asked.tenant.map(|no| no.0), asked.dry_run))?.pop() {
         // A run of a timer may be held until the date is confirmed. A request by hand releases it.
         let takes = format!("UPDATE runs SET woken = ?2 WHERE run = ?1 AND woken = 'timer' AND {WAITS}");
-        let by_hand = !asked.dry_run && asked.woken != Trigger::Timer;
-        if by_hand && tx.execute(&takes, (open.no, asked.woken.name()))? == 1 {
+        let by_hand = !asked.dry_run && asked.trigger != Trigger::Timer;
+        if by_hand && tx.execute(&takes, (open.no, asked.trigger.name()))? == 1 {
             let run = load_run(&tx, open.no)?;
             tx.commit()?;
             return Ok(Ok(run));
@@ -180,7 +180,7 @@ pub fn request_run(
 
 fn insert(conn: &Connection, asked: RunRequest, now: Millis) -> Result<i64, StoreError> {
     const PUT: &str = "INSERT INTO runs (job, tenant, woken, dry_run, asked) VALUES (?1, ?2, ?3, ?4, ?5)";
-    let RunRequest { job, tenant, woken, dry_run } = asked;
+    let RunRequest { job, tenant, trigger: woken, dry_run } = asked;
     conn.execute(PUT, (job.name(), tenant.map(|no| no.0), woken.name(), dry_run, signed(now)))?;
     Ok(conn.last_insert_rowid())
 }
@@ -189,7 +189,7 @@ fn insert(conn: &Connection, asked: RunRequest, now: Millis) -> Result<i64, Stor
 ///
 /// # Errors
 /// [`StoreError::Sqlite`]; nothing was stored.
-pub fn begin_asked(conn: &mut Connection, asked: RunRequest, now: Millis) -> Result<JobRun, StoreError> {
+pub fn begin_requested(conn: &mut Connection, asked: RunRequest, now: Millis) -> Result<JobRun, StoreError> {
     // An interrupted run is not resumed after a later run of the job, which changed the data that it had processed.
     const CUT: &str = "WHERE outcome = 'interrupted' AND ?3 = 0 AND job <> 'train' AND run = (SELECT max(run) FROM runs
         WHERE job = ?1 AND tenant IS ?2 AND dry_run = 0 AND started IS NOT NULL)";
@@ -212,8 +212,8 @@ pub fn begin_waiting(conn: &mut Connection, now: Millis, vouched: Option<bool>) 
     settle_runs(conn, now)?;
     let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let waits = read(&tx, &format!("WHERE {WAITS}"), [])?;
-    let is_held = |run: &JobRun| run.asked.woken == Trigger::Timer && run.asked.job.is_held(vouched);
-    let first = waits.iter().filter(|run| !is_held(run)).min_by_key(|run| (!run.asked.job.is_on_time(), run.no));
+    let is_held = |run: &JobRun| run.request.trigger == Trigger::Timer && run.request.job.is_held(vouched);
+    let first = waits.iter().filter(|run| !is_held(run)).min_by_key(|run| (!run.request.job.is_on_time(), run.no));
     let Some(no) = first.map(|run| run.no) else { return Ok(None) };
     begin_run(&tx, no, now)?;
     let run = load_run(&tx, no)?;
@@ -246,7 +246,7 @@ fn settle_runs(conn: &Connection, now: Millis) -> Result<(), StoreError> {
 /// [`StoreError::Sqlite`].
 pub fn is_behind(conn: &Connection, run: &JobRun) -> Result<bool, StoreError> {
     const LATER: &str = "SELECT 1 FROM runs WHERE job = ?1 AND tenant IS ?2 AND run > ?3 AND started IS NOT NULL";
-    let RunRequest { job, tenant, .. } = run.asked;
+    let RunRequest { job, tenant, .. } = run.request;
     Ok(conn.prepare_cached(LATER)?.exists((job.name(), tenant.map(|no| no.0), run.no))?)
 }
 
@@ -295,7 +295,7 @@ pub fn end_run(
     let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
     tx.execute(END, (no, signed(now), outcome.name(), text))?;
     let run = load_run(&tx, no)?;
-    let RunRequest { job, tenant, dry_run, .. } = run.asked;
+    let RunRequest { job, tenant, dry_run, .. } = run.request;
     tx.execute(OLD, (job.name(), tenant.map(|no| no.0), dry_run, KEPT))?;
     tx.commit()?;
     Ok(run)

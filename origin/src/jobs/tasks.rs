@@ -54,7 +54,7 @@ const TASKS: [&dyn BackgroundJob; 13] = [
 /// # Errors
 /// [`StoreError`]; earlier transactions stay committed. [`StoreError::Stopped`] reports an interruption, not a failure.
 pub(crate) fn run_job(context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
-    let job = TASKS.iter().find(|job| job.kind() == run.asked.job);
+    let job = TASKS.iter().find(|job| job.kind() == run.request.job);
     job.ok_or(StoreError::Corrupt { what: "job of a run" })?.run(context, run)
 }
 

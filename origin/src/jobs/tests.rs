@@ -120,7 +120,7 @@ impl World {
     }
 
     fn begin(&mut self, job: JobKind, dry_run: bool) -> JobRun {
-        let asked = RunRequest { job, tenant: None, woken: Trigger::Signal, dry_run };
+        let asked = RunRequest { job, tenant: None, trigger: Trigger::Signal, dry_run };
         runs::request_run(&mut self.origin.conn, asked, self.origin.now).unwrap().unwrap();
         runs::begin_waiting(&mut self.origin.conn, self.origin.now, Some(true)).unwrap().unwrap()
     }
@@ -155,7 +155,7 @@ impl World {
             ..testing::place(&data, conn, rules, metrics, &given, &meanwhile)
         };
         let stop = || told.fetch_add(1, Relaxed) + 1 >= most;
-        JobRunner { place, notes: &self.notes, stop: &stop }.run(run).unwrap()
+        JobRunner { context: place, notes: &self.notes, stop: &stop }.run(run).unwrap()
     }
 
     fn all(&mut self, job: JobKind, dry_run: bool) -> JobRun {
@@ -519,7 +519,7 @@ fn a_job_that_fails_says_why_and_is_counted() {
 }
 
 fn asked(job: JobKind, woken: Trigger, dry_run: bool) -> RunRequest {
-    RunRequest { job, tenant: None, woken, dry_run }
+    RunRequest { job, tenant: None, trigger: woken, dry_run }
 }
 
 #[test]
@@ -564,11 +564,11 @@ fn a_dry_run_and_a_command_that_were_cut_do_not_go_on_by_themselves() {
     let dry = runs::request_run(&mut conn, asked(JobKind::Trim, Trigger::Signal, true), NOW).unwrap().unwrap().no;
     assert_eq!(runs::begin_waiting(&mut conn, NOW, Some(true)).unwrap().unwrap().no, dry);
     let command = asked(JobKind::Retention, Trigger::Command, false);
-    let by_hand = runs::begin_asked(&mut conn, command, NOW).unwrap().no;
+    let by_hand = runs::begin_requested(&mut conn, command, NOW).unwrap().no;
     assert_eq!(runs::begin_waiting(&mut conn, NOW, Some(true)).unwrap(), None);
     let outcome = |conn: &Connection, no| runs::find_run(conn, no).unwrap().unwrap().outcome;
     assert_eq!([dry, by_hand].map(|no| outcome(&conn, no)), [Some(RunOutcome::Interrupted); 2]);
-    let given = |conn: &mut Connection| runs::begin_asked(conn, command, NOW).unwrap();
+    let given = |conn: &mut Connection| runs::begin_requested(conn, command, NOW).unwrap();
     assert_eq!(given(&mut conn).no, by_hand, "given again it goes on");
     assert_eq!(runs::begin_waiting(&mut conn, NOW, Some(true)).unwrap(), None);
     let newer =

@@ -158,7 +158,7 @@ impl JobThread {
             }
             match next(&self.timers(vouched)?, now) {
                 Next::Due(job, tenant) => {
-                    let request = RunRequest { job, tenant, woken: Trigger::Timer, dry_run: false };
+                    let request = RunRequest { job, tenant, trigger: Trigger::Timer, dry_run: false };
                     // An already waiting run is begun next.
                     drop(runs::request_run(&mut self.conn, request, now)?);
                 }
@@ -198,9 +198,9 @@ impl JobThread {
 
     /// Executes a run. Returns whether it was interrupted because another connection wrote for too long.
     fn run(&mut self, run: &JobRun) -> Result<bool, StoreError> {
-        let (of, next) = (run.asked.job, AtomicU64::new(millis(self.turn)));
+        let (of, next) = (run.request.job, AtomicU64::new(millis(self.turn)));
         let turn = RunTurn { of, begun: Instant::now(), next, first: OnceLock::new() };
-        let to_the_end = AtomicBool::new(!run.asked.job.keeps_its_place() || run.asked.dry_run);
+        let to_the_end = AtomicBool::new(!run.request.job.is_resumable() || run.request.dry_run);
         let stop = || {
             let vouched = || self.metrics.vouches(clock::now());
             self.jobs.is_stopping() || !to_the_end.load(Ordering::Relaxed) && turn.is_over(&self.jobs.0.notes, vouched)
@@ -214,22 +214,22 @@ impl JobThread {
             backlog: &|| Ok(self.backlog.clone()),
             audience: &|| Ok(self.audience.clone()),
             training: &train::Options::default(),
-            given: &crate::store::write_txn::draw_inputs,
+            draw_inputs: &crate::store::write_txn::draw_inputs,
             pause: &|| std::thread::sleep(crate::jobs::context::PAUSE),
             wait: &std::thread::sleep,
             elapsed: &|| turn.begun.elapsed(),
-            told: &|_, _| Ok(()),
-            to_the_end: &to_the_end,
+            report_progress: &|_, _| Ok(()),
+            non_preemptible: &to_the_end,
         };
-        let ended = JobRunner { place, notes: &self.jobs.0.notes, stop: &stop }.run(run)?;
-        let (job, outcome) = (run.asked.job.name(), ended.outcome.map(RunOutcome::name));
+        let ended = JobRunner { context: place, notes: &self.jobs.0.notes, stop: &stop }.run(run)?;
+        let (job, outcome) = (run.request.job.name(), ended.outcome.map(RunOutcome::name));
         match (ended.outcome, turn.first.get()) {
             (Some(RunOutcome::Failed), _) => {
                 tracing::error!(run = run.no, job, error = %ended.report["error"], "a job failed");
             }
             (Some(RunOutcome::Interrupted), Some(first)) => {
                 tracing::info!(run = run.no, job, to = first.name(), "a job gives way");
-                let request = RunRequest { job: *first, tenant: None, woken: Trigger::Timer, dry_run: false };
+                let request = RunRequest { job: *first, tenant: None, trigger: Trigger::Timer, dry_run: false };
                 drop(runs::request_run(&mut self.conn, request, clock::now())?);
             }
             _ => tracing::info!(run = run.no, job, outcome, "a job ended"),

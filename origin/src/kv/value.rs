@@ -9,7 +9,7 @@ use causeway_shared::wire::kv_keys;
 use causeway_shared::wire::{WireError, catalogue as forms, flat, kv as form};
 use rusqlite::Connection;
 
-use crate::campaigns::catalogue::{self, Kept};
+use crate::campaigns::catalogue::{self, StoredVersion};
 use crate::campaigns::{allocation, train};
 use crate::identity::link::canonical_id;
 use crate::kv::snapshot;
@@ -116,7 +116,7 @@ fn names_page(key: &str, page: &[(String, ValueKind)]) -> Result<String, ValueEr
 }
 
 /// Encodes a catalogue, which is published only if an edge can read it back.
-fn catalogue_value(conn: &Connection, tenant: &TenantContext, key: &str, kept: &Kept) -> Result<String, ValueError> {
+fn catalogue_value(conn: &Connection, tenant: &TenantContext, key: &str, kept: &StoredVersion) -> Result<String, ValueError> {
     let bad = |e: WireError| ValueError::Check(e.code());
     let read: Result<Catalogue, _> = serde_json::from_str(&kept.document);
     let catalogue = read.map_err(|_| StoreError::Corrupt { what: "document of a catalogue" })?;

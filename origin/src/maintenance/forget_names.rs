@@ -257,7 +257,7 @@ fn remove(
     const READ: &str = "SELECT v.row, v.attributes, v.person, p.devices, v.withdrawn IS NOT NULL FROM visitors v
         JOIN people p ON p.person = v.person WHERE v.tenant = ?1 AND v.visitor = ?2";
     const WRITE: &str = "UPDATE visitors SET attributes = ?2, version = ?3, restore = ?4 WHERE row = ?1";
-    group.rank = Priority::Bulk;
+    group.priority = Priority::Bulk;
     let mut changed = Vec::new();
     for visitor in holders.iter().copied() {
         let of = |row: &rusqlite::Row<'_>| {

@@ -66,7 +66,7 @@ pub struct ImportRequest<'a> {
     /// Number of threads that parse lines.
     pub workers: usize,
     /// The author and the reason of the import.
-    pub said: Attribution,
+    pub attribution: Attribution,
     /// Whether another process serves from the store at the moment. It then gets a pause between two transactions.
     pub served: &'a (dyn Fn() -> bool + Sync),
 }
@@ -138,7 +138,7 @@ pub fn run(
     let rows = rows::RowReader { tenant: job.rules.tenants.by_no(job.tenant)?, columns, file: name, now };
     // One row of the audit trail per run, however many transactions it needs.
     let run = FactId::of_message(VisitorId::NOBODY, &format!("import {} {now}", rows.file));
-    let said = Attribution { run: Some(run.receipt()), ..job.said.clone() };
+    let said = Attribution { run: Some(run.receipt()), ..job.attribution.clone() };
     let (to_workers, chunks) = sync_channel::<LineChunk>(WAITING * job.workers);
     let (to_writer, read) = sync_channel::<ReadChunk>(WAITING * job.workers);
     // Only the workers hold the receiver, so the reader ends with the last worker.
@@ -361,7 +361,7 @@ mod tests {
                 tenant,
                 kind: ImportKind::Links,
                 workers: 1,
-                said,
+                attribution: said,
                 served: &|| false,
             };
             let done = super::run(&mut origin.conn, &job, &path, |_, _| true).unwrap();
@@ -397,7 +397,7 @@ mod tests {
             (0..40_000).for_each(|n| text.push_str(&format!("{},partner,{name}-{n},0.4,match\n", visitor(n % 5))));
             std::fs::write(&path, text).unwrap();
             let said = Attribution::cli(None, None);
-            let job = ImportRequest { rules: &origin.rules, tenant, kind: ImportKind::Links, workers: 2, said, served };
+            let job = ImportRequest { rules: &origin.rules, tenant, kind: ImportKind::Links, workers: 2, attribution: said, served };
             let (mut lines, mut each) = (0, Vec::new());
             let done = super::run(&mut origin.conn, &job, &path, |progress, _| {
                 each.push(progress.lines - lines);
@@ -430,7 +430,7 @@ mod tests {
             tenant,
             kind: ImportKind::Events,
             workers: 1,
-            said,
+            attribution: said,
             served: &|| false,
         };
         let mut refused = Vec::new();
@@ -575,7 +575,7 @@ mod tests {
                 tenant,
                 kind: ImportKind::Segments,
                 workers: 2,
-                said,
+                attribution: said,
                 served: &|| false,
             };
             let mut calls = 0;

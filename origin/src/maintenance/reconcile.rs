@@ -115,7 +115,7 @@ pub struct Plan {
     /// The differences, sorted by person. A person may have several.
     pub differences: Vec<Difference>,
     /// The representatives of the large people among them.
-    pub speakers: Vec<Speaking>,
+    pub representatives: Vec<Speaking>,
 }
 
 impl Plan {
@@ -163,7 +163,7 @@ pub fn mend(
 ) -> Result<u64, StoreError> {
     let (mut changed, mut done) = (0, 0);
     let mut speakers: BTreeMap<(TenantNo, VisitorId), Speaking> =
-        plan.speakers.iter().map(|speaking| ((speaking.tenant, speaking.master), *speaking)).collect();
+        plan.representatives.iter().map(|speaking| ((speaking.tenant, speaking.master), *speaking)).collect();
     let small: Vec<Difference> = plan.differences.iter().filter(|one| !one.is_too_large).copied().collect();
     let mut left = small.as_slice();
     while !left.is_empty() {
@@ -180,7 +180,7 @@ pub fn mend(
         let of_people = now.iter().filter(|difference| difference.row.is_none());
         wrong.visitors.extend(of_people.map(|difference| (difference.tenant, difference.start)));
         // Representatives of all large people, because a visitor may be in a row with visitors of another.
-        wrong.speakers.extend(speakers.values().map(|one| (one.tenant, one.visitor, one.keeps_row)));
+        wrong.representatives.extend(speakers.values().map(|one| (one.tenant, one.visitor, one.keeps_row)));
         changed += crate::store::write_txn::within_txn(conn, rules, metrics, given()?, |group| {
             mend::mend_people(group, &wrong)
         })?;

@@ -103,7 +103,7 @@ pub fn plan_retype(
     name: &str,
     to: ValueKind,
 ) -> Result<RetypePlan, RetypeError> {
-    let (before, current) = (load_dictionary(conn, tenant.no)?, catalogue::kept(conn, tenant.no, None)?);
+    let (before, current) = (load_dictionary(conn, tenant.no)?, catalogue::stored_version(conn, tenant.no, None)?);
     let mut plan = RetypePlan { from: before.find(name).map(|(_, kind)| kind), ..RetypePlan::default() };
     plan.in_catalogue = current.is_some_and(|current| names_it(&current.document, name));
     let retired = {
@@ -178,7 +178,7 @@ impl RetypeRun<'_> {
     }
 
     fn is_in_catalogue(&self, conn: &Connection) -> Result<bool, StoreError> {
-        let current = catalogue::kept(conn, self.tenant.no, None)?;
+        let current = catalogue::stored_version(conn, self.tenant.no, None)?;
         Ok(current.is_some_and(|current| names_it(&current.document, self.name)))
     }
 
@@ -257,7 +257,7 @@ impl RetypeRun<'_> {
             rename_token(group.tx, tenant.no, old, &retired_name(old, name))?;
             rename_token(group.tx, tenant.no, pending, name)?;
             self.publish(group, vec![old, pending])?;
-            let current = catalogue::kept(group.tx, tenant.no, None)?;
+            let current = catalogue::stored_version(group.tx, tenant.no, None)?;
             let current = current.filter(|current| names_it(&current.document, name));
             check_tenant(group.tx, tenant, current.is_some())?;
             if let Some(current) = current {
@@ -400,7 +400,7 @@ fn retired_names(names: &NameDictionary, name: &str) -> Vec<(NameToken, String)>
 
 /// Checks that the current catalogue fits the current names.
 fn check_tenant(conn: &Connection, tenant: &TenantContext, is_named: bool) -> Result<(), RetypeError> {
-    let Some(current) = catalogue::kept(conn, tenant.no, None)?.filter(|_| is_named) else { return Ok(()) };
+    let Some(current) = catalogue::stored_version(conn, tenant.no, None)?.filter(|_| is_named) else { return Ok(()) };
     let document =
         serde_json::from_str(&current.document).map_err(|_| StoreError::Corrupt { what: "document of a catalogue" })?;
     catalogue::check(conn, tenant, document).map(drop).map_err(RetypeError::Catalogue)
@@ -505,7 +505,7 @@ mod tests {
         assert!(matches!(misfit, RetypeError::Catalogue(_)));
         retype_while_published(&mut origin, "coupon", ValueKind::Strings);
         assert_eq!(has(&origin, 1), json!({ "coupon": ["true"] }));
-        assert_eq!(catalogue::kept(&origin.conn, tenant.no, None).unwrap().unwrap().version, 2, "edges read it again");
+        assert_eq!(catalogue::stored_version(&origin.conn, tenant.no, None).unwrap().unwrap().version, 2, "edges read it again");
         let mut values = BTreeMap::new();
         origin.settle(&mut values);
         let names = kv::decode_names("c:demo:attributes:0", values["c:demo:attributes:0"].as_bytes()).unwrap();

@@ -228,7 +228,7 @@ pub fn check_tenant_values(conn: &Connection, scrubbed: &mut ScrubReport) -> Res
         }
     };
     for (tenant, version) in versions {
-        note("catalogues", tenant, damage_of(catalogue::kept(conn, TenantNo(tenant), Some(version)))?);
+        note("catalogues", tenant, damage_of(catalogue::stored_version(conn, TenantNo(tenant), Some(version)))?);
     }
     for tenant in tenants {
         note("models", tenant, damage_of(train::newest(conn, TenantNo(tenant)))?);

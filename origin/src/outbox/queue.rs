@@ -30,13 +30,13 @@ pub(crate) const TIMERS: u32 = 64;
 
 /// Puts a key in the outbox, to be written by `due` at the latest.
 pub(crate) fn put_key(group: &WriteTxn<'_>, tenant: TenantNo, subject: KvKey, due: Millis) -> Result<(), StoreError> {
-    put_as(group, tenant, subject, due, group.rank)
+    put_as(group, tenant, subject, due, group.priority)
 }
 
 /// Puts a key that may name a leaving visitor in the outbox, due now. It has priority over news, except in a bulk
 /// operation.
 pub(crate) fn put_leaving(group: &WriteTxn<'_>, tenant: TenantNo, subject: KvKey) -> Result<(), StoreError> {
-    let rank = if group.rank == Priority::Bulk { Priority::Bulk } else { Priority::Leaving };
+    let rank = if group.priority == Priority::Bulk { Priority::Bulk } else { Priority::Leaving };
     put_as(group, tenant, subject, group.now, rank)
 }
 
@@ -45,7 +45,7 @@ pub(crate) fn put_as(
     tenant: TenantNo,
     subject: KvKey,
     due: Millis,
-    rank: Priority,
+    priority: Priority,
 ) -> Result<(), StoreError> {
     const PUT: &str =
         "INSERT INTO outbox (tenant, kind, subject, changed, due, lease_change, leased_until, handed, rank)
@@ -60,7 +60,7 @@ pub(crate) fn put_as(
     const AGAIN: &str = "UPDATE outbox SET changed = ?4
         WHERE tenant = ?1 AND kind = ?2 AND subject = ?3 AND due <= ?5 AND rank <= ?6";
     let (kind, subject) = subject.columns();
-    let (due, rank) = (signed(due), rank.of(kind) as u8);
+    let (due, rank) = (signed(due), priority.of(kind) as u8);
     if group.tx.prepare_cached(WAITS)?.exists((tenant.0, kind, subject, due, rank))? {
         return Ok(());
     }

@@ -98,7 +98,7 @@ fn commit_steps(
 ) -> Result<CommitSummary, StoreError> {
     let mut group = WriteTxn::new(&tx, rules, metrics, given)?;
     if records.iter().any(|record| record.as_ref().bulk) {
-        group.rank = Priority::Bulk;
+        group.priority = Priority::Bulk;
     }
     let campaigns = CampaignRules::load(&group)?;
     let mut folded = fold::fold(&mut group, records, &campaigns.held)?;

@@ -20,13 +20,13 @@ use crate::store::{StoreError, TenantNo};
 /// # Errors
 /// [`StoreError`]; the caller must then roll back the transaction.
 pub fn mend_people(group: &mut WriteTxn<'_>, wrong: &SuspectPeople) -> Result<u64, StoreError> {
-    let SuspectPeople { visitors, empty, speakers } = wrong;
+    let SuspectPeople { visitors, empty, representatives: speakers } = wrong;
     let mut linked = LinkChanges::default();
     let mut touched = TouchedEvidence { visitors: visitors.clone(), of_rows: true, ..TouchedEvidence::default() };
     for (tenant, visitor, keeps_row) in speakers {
         let config = &group.rules.tenants.by_no(*tenant)?.config;
         if let Some(id) = evidence::first_unique(group.tx, *tenant, *visitor, |kind| config.is_unique(kind))? {
-            touched.speakers.insert(
+            touched.representatives.insert(
                 (*tenant, id),
                 crate::identity::changes::GroupRepresentative { visitor: *visitor, keeps_row: *keeps_row },
             );

@@ -47,13 +47,13 @@ pub fn replay_journal(
         tracing::info!(count, "applying erasures from the journal that the store lacks");
         // The audit rows first, so that each keeps its author and reason.
         let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        for asked in rules.journal.asked()? {
+        for asked in rules.journal.requested_erasures()? {
             if let Some(tenant) = rules.tenants.by_name(&asked.tenant) {
                 audit::carry_erasures(&tx, tenant.no, &asked)?;
             }
         }
         tx.commit()?;
-        let record = LogRecord { in_log, ..LogRecord::said(unknown, Attribution::by(journal::BY)) };
+        let record = LogRecord { in_log, ..LogRecord::with_attribution(unknown, Attribution::by(journal::BY)) };
         commit::commit_group(conn, rules, &Metrics::default(), given, &[Arc::new(record)], &[])?;
     }
     put_open(conn, rules, given.now)?;

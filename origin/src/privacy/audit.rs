@@ -102,7 +102,7 @@ pub(crate) fn record_rows(
                 let name = group.rules.tenants.by_no(tenant)?.id.to_string();
                 let count = erased.get(&(name.as_str(), change.id)).copied().unwrap_or(0);
                 put_row(group.tx, tenant, &change, &said, count)?;
-                asked.push(RequestedErasure { tenant: name, receipt: change.id, at: change.at, said: said.clone() });
+                asked.push(RequestedErasure { tenant: name, receipt: change.id, at: change.at, attribution: said.clone() });
             } else if *new > 0 {
                 put_row(group.tx, tenant, &without_erased(group.tx, tenant, change)?, &said, *new)?;
             }
@@ -219,7 +219,7 @@ fn forget_visitors(group: &WriteTxn<'_>, linked: &LinkChanges) -> Result<(), Sto
 /// # Errors
 /// [`StoreError`].
 pub(crate) fn carry_erasures(conn: &Connection, tenant: TenantNo, asked: &RequestedErasure) -> Result<(), StoreError> {
-    let RequestedErasure { receipt, at, said, .. } = asked;
+    let RequestedErasure { receipt, at, attribution: said, .. } = asked;
     let change = AuditEntry { what: "erase", id: *receipt, at: *at, visitor: None, other: None, alternate: None };
     put_row(conn, tenant, &change, said, 0)
 }
@@ -241,7 +241,7 @@ pub(crate) fn list_erasures(conn: &Connection) -> Result<Vec<RequestedErasure>, 
             reason: row.get(6)?,
             ..Attribution::default()
         };
-        Ok(RequestedErasure { tenant: row.get(0)?, receipt, at, said })
+        Ok(RequestedErasure { tenant: row.get(0)?, receipt, at, attribution: said })
     })?;
     Ok(rows.collect::<Result<_, _>>()?)
 }

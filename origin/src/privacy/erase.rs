@@ -12,7 +12,7 @@ use causeway_shared::base::ids::{AltHash, AlternateId, FactId, KindCode, Millis,
 use causeway_shared::base::limits;
 use causeway_shared::facts::fact::{ErasureScope, Fact, FactKind};
 use causeway_shared::wire::facts;
-use causeway_shared::wire::sync::decode_kept;
+use causeway_shared::wire::sync::decode_stored;
 use rusqlite::Connection;
 
 use crate::base::attribution::Attribution;
@@ -157,10 +157,10 @@ pub fn keep_unfolded(data: &Path, folded: u64) -> Result<(), StoreError> {
     let (mut erased, mut asked, mut unread) = (Vec::new(), Vec::new(), Ok(()));
     // An unreadable page or record does not affect the erasures of other records.
     for row in statement
-        .query_map([signed(folded)], |row| Ok((row.get::<_, Vec<u8>>(0)?, crate::store::journal::said_at(row, 1)?)))?
+        .query_map([signed(folded)], |row| Ok((row.get::<_, Vec<u8>>(0)?, crate::store::journal::attribution_at(row, 1)?)))?
     {
         let (request, said) =
-            match row.map_err(StoreError::from).and_then(|(body, said)| Ok((decode_kept(&body)?, said))) {
+            match row.map_err(StoreError::from).and_then(|(body, said)| Ok((decode_stored(&body)?, said))) {
                 Ok(record) => record,
                 Err(why) => {
                     unread = unread.and(Err(why));
@@ -179,7 +179,7 @@ pub fn keep_unfolded(data: &Path, folded: u64) -> Result<(), StoreError> {
                     _ => {}
                 }
                 let said = Attribution::of(said.as_ref(), admin);
-                asked.push(RequestedErasure { tenant: tenant.to_string(), receipt: fact.id, at: fact.received, said });
+                asked.push(RequestedErasure { tenant: tenant.to_string(), receipt: fact.id, at: fact.received, attribution: said });
                 erased.push((tenant.to_string(), fact));
             }
         }

@@ -259,7 +259,7 @@ fn find_anonymous<'r>(
                 let placed = vec![PlacedFact { record, fact, admin: *admin }];
                 folded.set_aside += quarantine::set_facts_aside(
                     group.tx,
-                    quarantine::row_of_nobody(*tenant),
+                    quarantine::anonymous_row(*tenant),
                     placed,
                     records,
                     group.now,
@@ -471,13 +471,13 @@ fn add(
         } else {
             Vec::new()
         };
-        if placed.is_told() {
-            profile.told(|profile| profile.assign(fact, writes));
+        if placed.is_report() {
+            profile.apply_without_activity(|profile| profile.assign(fact, writes));
         } else {
             profile.assign(fact, writes);
         }
     }
-    Ok(hour_of_newest(facts.iter().filter(|placed| !placed.is_told())))
+    Ok(hour_of_newest(facts.iter().filter(|placed| !placed.is_report())))
 }
 
 /// A page's fact without its writes to segments of materialised audiences; `None` if it has no such write. The edge

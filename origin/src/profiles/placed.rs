@@ -15,7 +15,7 @@ pub(crate) struct PlacedFact<'r> {
 
 impl PlacedFact<'_> {
     /// Whether the fact is written about the visitor by the admin side, so that it is no activity of the visitor.
-    pub(crate) fn is_told(&self) -> bool {
+    pub(crate) fn is_report(&self) -> bool {
         let what = &self.fact.what;
         self.admin
             && matches!(what, FactKind::Segments { .. } | FactKind::Attributes { .. } | FactKind::Exposure { .. })

@@ -47,7 +47,7 @@ pub fn is_quarantined(conn: &Connection, tenant: TenantNo, visitor: VisitorId) -
 
 /// Row under which a tenant's facts without a visitor wait while its catalogue cannot be read; no visitor has a
 /// negative row.
-pub(super) fn row_of_nobody(tenant: TenantNo) -> i64 {
+pub(super) fn anonymous_row(tenant: TenantNo) -> i64 {
     -tenant.0
 }
 

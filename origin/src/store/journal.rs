@@ -39,7 +39,7 @@ impl ErasureJournal {
     ///
     /// # Errors
     /// [`StoreError::Journal`]: the journal cannot be opened.
-    pub fn beside(data: &Path) -> Result<Self, StoreError> {
+    pub fn open_in(data: &Path) -> Result<Self, StoreError> {
         open_with(data, |conn| apply_settings(&conn).map(|()| Self(Mutex::new(conn))))
     }
 
@@ -72,7 +72,7 @@ impl ErasureJournal {
         conn.pragma_update(None, "user_version", starts.wrapping_add(1))?;
         let journal = Self(Mutex::new(conn));
         journal.each(|_, _| Ok(()))?;
-        journal.asked()?;
+        journal.requested_erasures()?;
         Ok(journal)
     }
 
@@ -90,7 +90,7 @@ impl ErasureJournal {
             let put = "INSERT OR IGNORE INTO erasures (tenant, fact) VALUES (?1, ?2)";
             tx.prepare_cached(put)?.execute((tenant, facts::encode_one(fact)))?;
         }
-        for RequestedErasure { tenant, receipt, at, said } in asked {
+        for RequestedErasure { tenant, receipt, at, attribution: said } in asked {
             let put = "INSERT OR IGNORE INTO asked (tenant, receipt, at, said) VALUES (?1, ?2, ?3, ?4)";
             let said = crate::store::journal::attribution_text(said)?;
             tx.prepare_cached(put)?.execute((tenant, receipt.as_bytes(), signed(*at), said))?;
@@ -102,13 +102,13 @@ impl ErasureJournal {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub fn asked(&self) -> Result<Vec<RequestedErasure>, StoreError> {
+    pub fn requested_erasures(&self) -> Result<Vec<RequestedErasure>, StoreError> {
         let conn = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut statement = conn.prepare("SELECT tenant, receipt, at, said FROM asked ORDER BY tenant, at, receipt")?;
         let rows = statement.query_map([], |row| {
             let (receipt, at) = (FactId::from_bytes(row.get(1)?), unsigned(row.get(2)?));
-            let said = crate::store::journal::said_at(row, 3)?.unwrap_or_default();
-            Ok(RequestedErasure { tenant: row.get(0)?, receipt, at, said })
+            let said = crate::store::journal::attribution_at(row, 3)?.unwrap_or_default();
+            Ok(RequestedErasure { tenant: row.get(0)?, receipt, at, attribution: said })
         })?;
         Ok(rows.collect::<Result<_, _>>()?)
     }
@@ -160,7 +160,7 @@ pub fn store_of(data: &Path) -> Result<Option<StoreIdentity>, StoreError> {
 pub fn bind_journal(data: &Path, store: StoreIdentity) -> Result<(), StoreError> {
     const BIND: &str = "INSERT INTO identity (id, identity) VALUES (1, ?1)
         ON CONFLICT DO UPDATE SET identity = excluded.identity WHERE identity <> excluded.identity";
-    let ErasureJournal(conn) = ErasureJournal::beside(data)?;
+    let ErasureJournal(conn) = ErasureJournal::open_in(data)?;
     let conn = conn.into_inner().unwrap_or_else(PoisonError::into_inner);
     conn.execute_batch(IDENTITY)?;
     conn.execute(BIND, [store.as_bytes()])?;
@@ -212,13 +212,13 @@ pub struct RequestedErasure {
     /// Time of the request.
     pub at: Millis,
     /// Author and reason.
-    pub said: Attribution,
+    pub attribution: Attribution,
 }
 
 /// Attribution of a record, from a row. An unreadable attribution counts as absent, so that the record remains usable.
-pub(crate) fn said_at(row: &rusqlite::Row<'_>, column: usize) -> rusqlite::Result<Option<Attribution>> {
+pub(crate) fn attribution_at(row: &rusqlite::Row<'_>, column: usize) -> rusqlite::Result<Option<Attribution>> {
     let text: Option<String> = row.get(column)?;
-    Ok(text.and_then(|text| read_said(&text)))
+    Ok(text.and_then(|text| read_attribution(&text)))
 }
 
 /// An attribution as text.
@@ -227,7 +227,7 @@ pub(crate) fn attribution_text(said: &Attribution) -> Result<String, StoreError>
 }
 
 /// An attribution from its text; `None`, with a log line, if it cannot be read.
-pub(crate) fn read_said(text: &str) -> Option<Attribution> {
+pub(crate) fn read_attribution(text: &str) -> Option<Attribution> {
     let said = serde_json::from_str(text);
     said.inspect_err(|e| tracing::error!(error = %e, "the attribution of a log record cannot be read")).ok()
 }

@@ -67,7 +67,7 @@ pub struct WriteTxn<'a> {
     /// Segments of materialised audiences, by tenant; pages cannot write them.
     materialised: BTreeMap<TenantNo, BTreeSet<SegmentId>>,
     /// Priority of the keys that the transaction puts in the outbox.
-    pub rank: Priority,
+    pub priority: Priority,
     /// Ids beyond the bound of their visitor; added to the metrics after the commit.
     pub ids_over: Counter,
     /// People too large to be linked in this transaction; added to the metrics after the commit.
@@ -84,9 +84,9 @@ impl<'a> WriteTxn<'a> {
         tx: &'a Transaction<'a>,
         rules: &'a TxnRules,
         metrics: &'a Metrics,
-        given: TxnInputs,
+        inputs: TxnInputs,
     ) -> Result<Self, StoreError> {
-        let TxnInputs { now, random } = given;
+        let TxnInputs { now, random } = inputs;
         let (random, names, counters) = (Random::new(random), GroupNames::default(), StoreCounters::load(tx)?);
         let (ids_over, people_too_large, rank) = Default::default();
         Ok(Self {
@@ -98,7 +98,7 @@ impl<'a> WriteTxn<'a> {
             names,
             event_names: EventNames::default(),
             materialised: materialized_segments(tx)?,
-            rank,
+            priority: rank,
             ids_over,
             people_too_large,
             counters,

@@ -172,20 +172,20 @@ impl<'a> Question<'a> {
         let mut each = Vec::with_capacity(self.placements.len());
         for placement in &self.placements {
             let free = self.best(placement, page, |_, offer| !offer.strict && !self.awaits_unit(offer));
-            let before = |candidate: &PlacementCandidate| free.is_none_or(|free| candidate.rank() < free.rank());
+            let before = |candidate: &PlacementCandidate| free.is_none_or(|free| candidate.sort_key() < free.sort_key());
             let strict = |candidate: &&PlacementCandidate| {
-                let offer = self.catalogue.offers.get(candidate.place());
+                let offer = self.catalogue.offers.get(candidate.index());
                 offer.is_some_and(|offer| offer.strict && before(candidate) && self.admits(placement, offer, page))
             };
             let fits_floor = |candidate: &&PlacementCandidate| candidate.worth >= placement.floor_micros;
             let all = self.candidates(placement).iter().filter(fits_floor);
             let mut choices: Vec<PlacementCandidate> = all.filter(strict).copied().collect();
             let last =
-                |candidate: &PlacementCandidate| self.catalogue.offers.get(candidate.place()).is_some_and(is_last);
-            choices.sort_by_key(|candidate| (last(candidate), candidate.rank()));
+                |candidate: &PlacementCandidate| self.catalogue.offers.get(candidate.index()).is_some_and(is_last);
+            choices.sort_by_key(|candidate| (last(candidate), candidate.sort_key()));
             let first = choices.first().copied().or(free);
-            page.placed.extend(first.and_then(|first| self.catalogue.offers.get(first.place())));
-            each.push(choices.into_iter().map(PlacementCandidate::place).collect());
+            page.placed.extend(first.and_then(|first| self.catalogue.offers.get(first.index())));
+            each.push(choices.into_iter().map(PlacementCandidate::index).collect());
             if self.is_in_vain(page, each.len()) {
                 break;
             }
@@ -233,7 +233,7 @@ impl<'a> Question<'a> {
     /// ad's value, caps and other ads of the page have no influence, so that all arms, including the control, are
     /// exposed alike.
     #[must_use]
-    pub fn met(&self) -> BTreeSet<usize> {
+    pub fn exposing_experiments(&self) -> BTreeSet<usize> {
         let runs =
             |group: &AdSet| self.catalogue.terms.get(group.terms).is_some_and(|t| t.runs.contains(&self.given.now));
         let fits = |placement: &Placement<'_>, group: &AdSet| {
@@ -257,7 +257,7 @@ impl<'a> Question<'a> {
     fn worths_on(&self, placement: &Placement<'_>) -> Vec<Option<u64>> {
         let mut worths = vec![None; self.catalogue.offers.len()];
         for candidate in self.candidates(placement) {
-            worths.iter_mut().skip(candidate.place()).take(1).for_each(|worth| *worth = Some(candidate.worth));
+            worths.iter_mut().skip(candidate.index()).take(1).for_each(|worth| *worth = Some(candidate.worth));
         }
         worths
     }
@@ -266,7 +266,7 @@ impl<'a> Question<'a> {
     #[must_use]
     pub fn worth(&self, number: usize, place: usize) -> u64 {
         let candidates = self.placements.get(number).map(|placement| self.candidates(placement)).unwrap_or_default();
-        candidates.iter().find(|candidate| candidate.place() == place).map_or(0, |candidate| candidate.worth)
+        candidates.iter().find(|candidate| candidate.index() == place).map_or(0, |candidate| candidate.worth)
     }
 
     /// Decides placement after placement. `hoping`: as if the person had every offer code that it may get.
@@ -279,7 +279,7 @@ impl<'a> Question<'a> {
                     (!offer.strict || granted == Some(Some(place))) && (hoping || !self.awaits_unit(offer))
                 };
                 let won =
-                    self.best(placement, page, may).map(PlacementCandidate::place).ok_or_else(|| self.no_ad(placement));
+                    self.best(placement, page, may).map(PlacementCandidate::index).ok_or_else(|| self.no_ad(placement));
                 page.placed.extend(self.offer_of(won));
                 decided.push(won);
                 if self.is_in_vain(page, decided.len()) {
@@ -320,7 +320,7 @@ impl<'a> Question<'a> {
         let page = OnPage::default();
         for (number, placement) in self.placements.iter().enumerate() {
             for candidate in self.candidates(placement).iter().filter(|of| of.worth >= placement.floor_micros) {
-                let place = candidate.place();
+                let place = candidate.index();
                 let Some((offer, met)) = self.catalogue.offers.get(place).zip(met.get_mut(place)) else { continue };
                 let Some((placements, ads)) = each.get_mut(offer.terms) else { continue };
                 if self.fills(offer) && self.admits(placement, offer, &page) {
@@ -363,11 +363,11 @@ impl<'a> Question<'a> {
     ) -> Option<PlacementCandidate> {
         let mut best: Option<PlacementCandidate> = None;
         for candidate in self.candidates(placement) {
-            let better = best.is_none_or(|best| candidate.rank() < best.rank());
+            let better = best.is_none_or(|best| candidate.sort_key() < best.sort_key());
             if better
                 && candidate.worth >= placement.floor_micros
-                && let Some(offer) = self.catalogue.offers.get(candidate.place())
-                && may(candidate.place(), offer)
+                && let Some(offer) = self.catalogue.offers.get(candidate.index())
+                && may(candidate.index(), offer)
                 && self.admits(placement, offer, page)
             {
                 best = Some(*candidate);
@@ -387,7 +387,7 @@ impl<'a> Question<'a> {
         let CompiledCatalogue { offers, .. } = self.catalogue;
         let fits = |candidate: &PlacementCandidate| {
             candidate.worth >= placement.floor_micros
-                && offers.get(candidate.place()).is_some_and(|offer| self.catalogue.fits(offer, placement.sizes))
+                && offers.get(candidate.index()).is_some_and(|offer| self.catalogue.fits(offer, placement.sizes))
         };
         if offers.is_empty() {
             NoAd::NoCatalogue

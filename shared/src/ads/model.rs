@@ -244,7 +244,7 @@ impl Scorer {
     }
 
     fn of(&self, feature: ModelFeature) -> Sum {
-        self.at(feature.place(self.bits))
+        self.at(feature.index(self.bits))
     }
 
     fn at(&self, index: u16) -> Sum {

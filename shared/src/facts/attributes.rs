@@ -103,7 +103,7 @@ impl AttributeMap {
     /// removed with the oldest possible stamp, so that a reader knows that it is absent. A map that [`Self::is_full`]
     /// cannot tell whether it was written; then nothing is added.
     #[must_use]
-    pub fn kept_within(&self, bytes: usize, first: &BTreeSet<NameToken>) -> Option<Self> {
+    pub fn trim_to_bytes(&self, bytes: usize, first: &BTreeSet<NameToken>) -> Option<Self> {
         if self.pack().len() <= bytes {
             return None;
         }

@@ -229,7 +229,7 @@ impl SegmentMap {
     /// [`limits::SNAPSHOT_QUERIED`]. One of `first` that was never written is stored as removed, so that a reader knows
     /// that the visitor is not in it, unless the map [`Self::is_full`].
     #[must_use]
-    pub fn kept_within(&self, count: usize, first: impl Iterator<Item = SegmentId>) -> Option<Self> {
+    pub fn trim_to_count(&self, count: usize, first: impl Iterator<Item = SegmentId>) -> Option<Self> {
         if self.writes.len() <= count {
             return None;
         }

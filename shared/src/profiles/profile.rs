@@ -224,7 +224,7 @@ impl Profile {
 
     /// Applies a change that does not count as activity of the visitor, such as facts from an import: the times seen
     /// stay.
-    pub fn told(&mut self, add: impl FnOnce(&mut Self)) {
+    pub fn apply_without_activity(&mut self, add: impl FnOnce(&mut Self)) {
         let seen = self.seen;
         add(self);
         self.seen = seen;

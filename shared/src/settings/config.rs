@@ -309,7 +309,7 @@ impl TenantConfig {
     /// Most visitors of an id of this kind before its group is oversized; for a unique kind, before a representative
     /// stands for all.
     #[must_use]
-    pub fn crowd(&self, code: KindCode) -> u32 {
+    pub fn group_limit(&self, code: KindCode) -> u32 {
         let most = if self.is_unique(code) { limits::LARGE } else { limits::CROWD_MOST };
         self.kind_of(code).map_or(limits::CROWD, |k| k.crowd).min(most)
     }
@@ -322,7 +322,7 @@ impl TenantConfig {
 
     /// The largest such bound of all kinds.
     #[must_use]
-    pub fn largest_crowd(&self) -> u32 {
+    pub fn largest_group_limit(&self) -> u32 {
         self.kinds.iter().map(|kind| kind.crowd).max().unwrap_or(limits::CROWD)
     }
 

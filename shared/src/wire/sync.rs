@@ -290,7 +290,7 @@ pub fn decode_request(bytes: &[u8]) -> Result<SyncRequest, WireError> {
 ///
 /// # Errors
 /// See [`decode_request`], except for [`limits::SYNC_BYTES`].
-pub fn decode_kept(bytes: &[u8]) -> Result<SyncRequest, WireError> {
+pub fn decode_stored(bytes: &[u8]) -> Result<SyncRequest, WireError> {
     cbor::decode::<SyncRequestForm>(bytes, FORM, FormBounds { bytes: usize::MAX, ..REQUEST })?.try_into()
 }
 

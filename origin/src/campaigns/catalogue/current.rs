@@ -172,7 +172,7 @@ pub fn load_queried(conn: &Connection, tenant: &TenantContext) -> Result<Queried
         None => Ok(QueriedNames::default()),
         Some(Some(text)) => Ok(serde_json::from_str(&text).unwrap_or_default()),
         Some(None) => {
-            let Some(kept) = super::kept(conn, tenant.no, None)? else { return Ok(QueriedNames::default()) };
+            let Some(kept) = super::stored_version(conn, tenant.no, None)? else { return Ok(QueriedNames::default()) };
             let Ok(catalogue) = serde_json::from_str::<Catalogue>(&kept.document) else {
                 return Ok(QueriedNames::default());
             };

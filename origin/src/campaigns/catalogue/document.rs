@@ -15,7 +15,7 @@ use causeway_shared::wire::{WireError, flat};
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
-use super::Kept;
+use super::StoredVersion;
 use crate::base::time_zones;
 use crate::campaigns::offers::LimitedOffer;
 
@@ -110,7 +110,7 @@ pub type Arms = BTreeSet<(u32, u8, String)>;
 /// [`CheckError`].
 pub fn check_document(
     known: &LastingRows<'_>,
-    before: Option<&Kept>,
+    before: Option<&StoredVersion>,
     document: Value,
 ) -> Result<CheckedDocument, CheckError> {
     let LastingRows { words, names, codes: given, arms } = *known;
@@ -299,7 +299,7 @@ fn form_problems(document: &Value) -> Vec<ConfigProblem> {
 
 /// The changes from the current version to a document: added, removed and changed rows by sort and id, and new codes.
 #[must_use]
-pub fn plan_changes(before: Option<&Kept>, document: &str, codes: &[(String, String, u32)]) -> Value {
+pub fn plan_changes(before: Option<&StoredVersion>, document: &str, codes: &[(String, String, u32)]) -> Value {
     let read = |text: &str| serde_json::from_str::<Value>(text).unwrap_or_default();
     let (old, new) = (before.map(|stored| read(&stored.document)).unwrap_or_default(), read(document));
     let mut changes = Map::new();

@@ -121,7 +121,7 @@ impl Examples {
         self.find(number).map(|(_, example)| example.moment.minute).unwrap_or_default()
     }
 
-    pub(super) fn came(&self, number: u32) -> ImpressionResult {
+    pub(super) fn result_of(&self, number: u32) -> ImpressionResult {
         self.find(number).map(|(_, example)| example.came).unwrap_or_default()
     }
 

@@ -168,7 +168,7 @@ fn modelled_segments(packed: &[u8], segments: &[SegmentId]) -> Result<SegmentMap
 
 fn segment_stay(map: &SegmentMap, id: SegmentId, bits: u8) -> Option<SegmentStay> {
     let (until, _) = map.get(id)?;
-    Some(SegmentStay { place: ModelFeature::Segment(id).place(bits), from: Minute::at(map.written(id)?), until })
+    Some(SegmentStay { place: ModelFeature::Segment(id).index(bits), from: Minute::at(map.written(id)?), until })
 }
 
 /// Statistics from a sample of visitors that is spread over the store.

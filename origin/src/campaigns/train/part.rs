@@ -151,8 +151,8 @@ fn spread(kind: ModelKind, above: impl Iterator<Item = f64>) -> i32 {
 
 fn example_target(kind: ModelKind, examples: &Examples, number: u32) -> f64 {
     match kind {
-        ModelKind::Click => f64::from(u8::from(examples.came(number).clicked)),
-        ModelKind::Conversion => f64::from(u8::from(examples.came(number).converted)),
+        ModelKind::Click => f64::from(u8::from(examples.result_of(number).clicked)),
+        ModelKind::Conversion => f64::from(u8::from(examples.result_of(number).converted)),
         ModelKind::Price => examples.value(number).map_or(0.0, |value| (value as f64).max(1.0).ln()),
     }
 }

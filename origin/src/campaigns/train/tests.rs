@@ -295,7 +295,7 @@ fn clicks_conversions_and_purchases_are_of_the_insertion_they_came_from() {
         assert_eq!(examples.clicked(Minute(at(9, 0))), [0, 1]);
         assert_eq!(examples.clicked(Minute(at(1, 70))), [0], "its conversion may still come");
         let of = |number| {
-            let came = examples.came(number);
+            let came = examples.result_of(number);
             (came.clicked, came.converted, examples.value(number))
         };
         (0..u32::try_from(examples.len()).unwrap()).map(of).collect::<Vec<_>>()
@@ -321,7 +321,7 @@ fn the_house_ads_impressions_are_no_examples() {
         &mut shard,
     );
     let examples = Examples::new(vec![shard]);
-    assert_eq!((examples.len(), examples.came(0).clicked), (1, false));
+    assert_eq!((examples.len(), examples.result_of(0).clicked), (1, false));
 }
 
 #[test]
@@ -350,7 +350,7 @@ fn segments_are_features_from_their_writing_on_and_people_are_joined() {
     let gathered = gather::gather_examples(&asked, &|_, _| Ok(())).unwrap();
     assert_eq!(gathered.segments, [SegmentId(7)]);
     assert_eq!(gathered.examples.len(), 10, "no example of a withdrawn visitor");
-    let place = causeway_shared::ads::model::features::ModelFeature::Segment(SegmentId(7)).place(12);
+    let place = causeway_shared::ads::model::features::ModelFeature::Segment(SegmentId(7)).index(12);
     let mut by_time = BTreeMap::new();
     let mut places = Vec::new();
     for number in 0..10 {

@@ -32,12 +32,12 @@ fn sum_activity(context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport,
         let Some(last) = sums.add(&snapshot, &context.rules.tenants, cursor, PEOPLE)? else { break };
         cursor = last;
         drop(snapshot);
-        (context.told)(sums.people, all)?;
+        (context.report_progress)(sums.people, all)?;
     }
-    if !run.asked.dry_run {
+    if !run.request.dry_run {
         let tx = context.conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
         sums.keep(&tx, run.since())?;
         tx.commit()?;
     }
-    Ok(sums.told().into())
+    Ok(sums.describe().into())
 }

@@ -26,7 +26,7 @@ fn rebuild_index(context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport
     let people: u64 = context
         .conn
         .query_row("SELECT count(*) FROM people", [], |row| row.get(0).map(crate::base::integers::unsigned))?;
-    if !run.asked.dry_run {
+    if !run.request.dry_run {
         context.conn.execute(ANEW, [])?;
     }
     Ok(json!({ "people": people }).into())

@@ -26,11 +26,11 @@ impl BackgroundJob for CompactJob {
 fn compact_people(context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
     let mut compacted: CompactReport = so_far(run);
     let all = compacted.people + crate::outbox::queue::count_waiting(context.conn)?;
-    if run.asked.dry_run {
+    if run.request.dry_run {
         return Ok(json!({"people": all}).into());
     }
     loop {
-        let given = (context.given)()?;
+        let given = (context.draw_inputs)()?;
         let fired =
             crate::store::write_txn::within_txn(context.conn, context.rules, context.metrics, given, |group| {
                 let (people, snapshots) = crate::outbox::queue::fire_timers(group, Millis::MAX, PEOPLE)?;
@@ -39,7 +39,7 @@ fn compact_people(context: &mut JobContext<'_>, run: &JobRun) -> Result<JobRepor
                 runs::save_cursor(group.tx, run.no, run.cursor, &json!(compacted))?;
                 Ok::<_, StoreError>(people)
             })?;
-        (context.told)(compacted.people, all)?;
+        (context.report_progress)(compacted.people, all)?;
         if fired < PEOPLE.into() || compacted.people >= all {
             break;
         }

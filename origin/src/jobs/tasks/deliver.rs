@@ -52,8 +52,8 @@ impl BackgroundJob for SendJob {
 /// # Errors
 /// [`StoreError`]. A failed send does not stop the others; it fails the run.
 fn deliver_sends(context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
-    let due = send::due_sends(context.conn, (context.given)()?.now)?;
-    let failed = if run.asked.dry_run { None } else { deliver_in_parallel(context)? };
+    let due = send::due_sends(context.conn, (context.draw_inputs)()?.now)?;
+    let failed = if run.request.dry_run { None } else { deliver_in_parallel(context)? };
     let mut reports = Vec::new();
     for send in due.iter().take(TOLD) {
         let now = send::find_send(context.conn, send.tenant, &send.name)?;
@@ -64,7 +64,7 @@ fn deliver_sends(context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport
 
 /// A send for a run's report, without its filter: a hundred filters would be too long.
 fn send_report(send: &Send, tenants: &Tenants) -> Value {
-    let mut report = send.told(tenants);
+    let mut report = send.describe(tenants);
     report.as_object_mut().map(|report| report.remove("filter"));
     report
 }
@@ -133,7 +133,7 @@ impl<'a> DeliveryRound<'a, '_, '_> {
             let (mut is_stored, mut wait) = (false, Duration::ZERO);
             if self.looks <= now {
                 self.looks = now + LOOK;
-                for send in send::due_sends(context.conn, (context.given)()?.now)? {
+                for send in send::due_sends(context.conn, (context.draw_inputs)()?.now)? {
                     self.open.entry(send.no).or_insert(OpenSend { send, sending: None, ready: now });
                 }
             }
@@ -233,7 +233,7 @@ impl<'a> DeliveryRound<'a, '_, '_> {
         let Some(open) = self.open.get_mut(&of) else { return Ok(false) };
         let stored = isolate_failure(open.keep(context, &batch))?;
         let each = Duration::from_secs(1).checked_div(open.send.terms.per_second).unwrap_or_default();
-        open.ready = (begun + each.saturating_mul(batch.told())).max((context.elapsed)());
+        open.ready = (begun + each.saturating_mul(batch.notified_count())).max((context.elapsed)());
         match stored {
             Ok(()) => Ok(true),
             Err(why) => self.stuck(context, of, &StalledReason { why, again: Some(None) }),
@@ -243,7 +243,7 @@ impl<'a> DeliveryRound<'a, '_, '_> {
     /// Postpones a send because its receiver is busy.
     fn busy(&mut self, context: &JobContext<'_>, of: i64, after: Option<Millis>) -> Result<bool, StoreError> {
         let Some(OpenSend { send, .. }) = self.open.remove(&of) else { return Ok(false) };
-        hold_send(context.conn, &send, after, (context.given)()?.now)?;
+        hold_send(context.conn, &send, after, (context.draw_inputs)()?.now)?;
         tracing::info!(
             send = send.name,
             after_ms = after,
@@ -255,14 +255,14 @@ impl<'a> DeliveryRound<'a, '_, '_> {
     /// Records why a send cannot continue, and when it is tried again.
     fn stuck(&mut self, context: &JobContext<'_>, of: i64, stuck: &StalledReason) -> Result<bool, StoreError> {
         let Some(OpenSend { send, .. }) = self.open.remove(&of) else { return Ok(false) };
-        stuck.keep(context.conn, &send, (context.given)()?.now)?;
+        stuck.keep(context.conn, &send, (context.draw_inputs)()?.now)?;
         self.failed.get_or_insert_with(|| format!("send {}: {}", send.name, stuck.why));
         Ok(true)
     }
 
     fn report_progress(&self, context: &JobContext<'_>) -> Result<(), StoreError> {
         let sum = |of: fn(&Send) -> u32| self.open.values().map(|open| u64::from(of(&open.send))).sum();
-        (context.told)(sum(|send| send.next), sum(|send| send.chosen.unwrap_or_default()))
+        (context.report_progress)(sum(|send| send.next), sum(|send| send.chosen.unwrap_or_default()))
     }
 }
 

@@ -47,7 +47,7 @@ pub(crate) struct ExaminedBatch {
 
 impl ExaminedBatch {
     /// Number of people in the batch.
-    pub(crate) fn told(&self) -> u32 {
+    pub(crate) fn notified_count(&self) -> u32 {
         self.looked.len() as u32
     }
 }
@@ -124,7 +124,7 @@ impl<'a> DispatchContext<'a> {
         if !is_open(context.conn, send)? {
             return Ok(Ok(None));
         }
-        if let Some(why) = self.is_over((context.given)()?.now) {
+        if let Some(why) = self.is_over((context.draw_inputs)()?.now) {
             return Ok(Err(why));
         }
         let size = if send.terms.per_second == 0 { BATCH } else { send.terms.per_second.min(BATCH) };
@@ -152,7 +152,7 @@ impl<'a> DispatchContext<'a> {
     ) -> Result<Result<Vec<ExaminedPerson>, StalledReason>, StoreError> {
         const READ: &str = "SELECT place, visitor, arm FROM send_people
             WHERE send = ?1 AND place >= ?2 AND place < ?3 ORDER BY place";
-        let now = (context.given)()?.now;
+        let now = (context.draw_inputs)()?.now;
         let mut statement = context.conn.prepare_cached(READ)?;
         let rows = statement.query_map((send.no, send.next, next), |row| {
             Ok((row.get::<_, u32>(0)?, visitor_at(row, 1)?, row.get::<_, Option<u8>>(2)?))
@@ -233,7 +233,7 @@ impl<'a> DispatchContext<'a> {
         }
         let body =
             json!({ "tenant": tenant, "send": send.name, "experiment": send.terms.experiment, "people": people });
-        let (webhook, body, now) = (webhook.clone(), body.to_string(), (context.given)()?.now);
+        let (webhook, body, now) = (webhook.clone(), body.to_string(), (context.draw_inputs)()?.now);
         Ok(Some(Box::new(move || webhook.post(body.as_bytes(), now))))
     }
 
@@ -249,7 +249,7 @@ impl<'a> DispatchContext<'a> {
         const SUMS: &str =
             "UPDATE sends SET next = ?2, delivered = ?3, control = ?4, gone = ?5, merged = ?6, \"left\" = ?7,
             tries = 0, error = iif(due IS NULL, error, NULL), due = iif(due IS NULL, NULL, ?8) WHERE send = ?1";
-        let (given, mut sums) = ((context.given)()?, send.sums);
+        let (given, mut sums) = ((context.draw_inputs)()?, send.sums);
         let now = given.now;
         looked.iter().for_each(|one| sums.add(one.outcome));
         // People erased since the draw have no row.
@@ -313,7 +313,7 @@ fn choose_people(
     for (looked, visitor) in RandomDraw::new(&mut members, send.random).enumerate() {
         // Nearly all of very many people may be left out, so that the loop must pause.
         if looked % PIECE == PIECE - 1 {
-            (context.told)(0, all)?;
+            (context.report_progress)(0, all)?;
             (context.pause)();
         }
         let Some(person) = person_of(context.conn, send, visitor)? else { continue };
@@ -327,13 +327,13 @@ fn choose_people(
             break;
         }
     }
-    let (chosen, now) = (drawn.len() as u32, (context.given)()?.now);
+    let (chosen, now) = (drawn.len() as u32, (context.draw_inputs)()?.now);
     let shares = tested.map(|tested| results::shares_report(context.conn, send.tenant, tested, now)).transpose()?;
     let (codes, shares): (Vec<u8>, Vec<u32>) = shares.unwrap_or_default().into_iter().unzip();
     let mut arms = ArmDealer::new(arm_quotas(&shares, chosen)).map(|arm| codes.get(arm).copied());
     // Deletes rows that an interrupted run had written.
     while context.conn.prepare_cached(CLEAR)?.execute((send.no, signed(PIECE as u64)))? == PIECE {
-        (context.told)(0, chosen.into())?;
+        (context.report_progress)(0, chosen.into())?;
         (context.pause)();
     }
     let mut next = 0_u32;
@@ -346,7 +346,7 @@ fn choose_people(
         }
         drop(put);
         tx.commit()?;
-        (context.told)(0, chosen.into())?;
+        (context.report_progress)(0, chosen.into())?;
         (context.pause)();
     }
     let reason = (chosen == 0).then(|| left_out.reason(send));

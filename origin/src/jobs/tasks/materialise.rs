@@ -70,7 +70,7 @@ impl BackgroundJob for MaterialiseJob {
 fn refresh_audiences(context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
     let (mut done, mut all, mut failed) = (BTreeSet::new(), Vec::new(), None);
     loop {
-        let now = (context.given)()?.now;
+        let now = (context.draw_inputs)()?.now;
         let mut due =
             materialized::list_audiences(context.conn, None)?.into_iter().filter(|audience| audience.is_due(now));
         let Some(audience) = due.find(|audience| done.insert((audience.tenant, audience.segment))) else { break };
@@ -140,10 +140,10 @@ fn postpone_audience(
     run: &JobRun,
     audience: &MaterializedAudience,
 ) -> Result<(), StoreError> {
-    if run.asked.dry_run {
+    if run.request.dry_run {
         Ok(())
     } else {
-        materialized::postpone_refresh(context.conn, audience, (context.given)()?.now)
+        materialized::postpone_refresh(context.conn, audience, (context.draw_inputs)()?.now)
     }
 }
 
@@ -155,14 +155,14 @@ pub(crate) fn audience_members(
 ) -> Result<Result<AllMembers, String>, StoreError> {
     let audience = (context.audience)()?;
     loop {
-        let now = (context.given)()?.now;
+        let now = (context.draw_inputs)()?.now;
         match query::list_members(&audience, context.conn, tenant, filter, now) {
             Ok(mut everyone) => {
                 everyone.members.sort_unstable();
                 return Ok(Ok(everyone));
             }
             Err(AnswerError::Building { done, all }) => {
-                (context.told)(done, all)?;
+                (context.report_progress)(done, all)?;
                 (context.pause)();
             }
             Err(AnswerError::Store(e)) => return Err(e),
@@ -178,11 +178,11 @@ fn refresh_one(
     people: &AudiencePeople,
     refreshed: &mut RefreshReport,
 ) -> Result<(), StoreError> {
-    let began = (context.given)()?.now;
+    let began = (context.draw_inputs)()?.now;
     let (rules, metrics, all) = (context.rules, context.metrics, people.members());
-    let (given, pause, told) = (context.given, context.pause, context.told);
+    let (given, pause, told) = (context.draw_inputs, context.pause, context.report_progress);
     compare_members(context.conn, audience, people, began, refreshed, |conn, page, done| {
-        if !run.asked.dry_run && !page.changes.is_empty() {
+        if !run.request.dry_run && !page.changes.is_empty() {
             let given = given()?;
             let facts = materialized::change_facts(audience, &page.changes, given.now);
             let facts = facts.into_iter().map(|fact| CheckedFact { tenant: audience.tenant, fact }).collect();
@@ -193,8 +193,8 @@ fn refresh_one(
         }
         told(done, all)
     })?;
-    let ended = (context.given)()?.now;
-    if run.asked.dry_run {
+    let ended = (context.draw_inputs)()?.now;
+    if run.request.dry_run {
         Ok(())
     } else {
         materialized::note_refreshed(context.conn, audience, refreshed.members, (began, ended))

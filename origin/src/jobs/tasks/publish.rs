@@ -41,29 +41,29 @@ fn publish_keys(context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport,
             put.count(&of);
             subjects.extend(of.into_iter().map(|subject| (*tenant, subject)));
         }
-        if !run.asked.dry_run {
-            let given = (context.given)()?;
+        if !run.request.dry_run {
+            let given = (context.draw_inputs)()?;
             crate::store::write_txn::within_txn(context.conn, context.rules, context.metrics, given, |group| {
                 // The new version must be higher than that of writes under way.
                 group.next_version();
-                group.rank = Priority::Bulk;
+                group.priority = Priority::Bulk;
                 subjects.into_iter().try_for_each(|(tenant, subject)| {
                     crate::outbox::queue::put_key(group, tenant, subject, group.now)
                 })?;
                 runs::save_cursor(group.tx, run.no, cursor, &json!(put))
             })?;
         }
-        (context.told)(put.snapshots, all)?;
+        (context.report_progress)(put.snapshots, all)?;
         (context.pause)();
     }
-    put.of_tenants = if run.asked.dry_run {
+    put.of_tenants = if run.request.dry_run {
         of_tenants(context.conn, &context.rules.tenants)?.len() as u64
     } else {
         crate::store::write_txn::within_txn(
             context.conn,
             context.rules,
             context.metrics,
-            (context.given)()?,
+            (context.draw_inputs)()?,
             |group| {
                 group.next_version();
                 let all = of_tenants(group.tx, &group.rules.tenants)?;

@@ -32,14 +32,14 @@ fn reconcile_people(context: &mut JobContext<'_>, run: &JobRun) -> Result<JobRep
     let plan = make_plan(context)?;
     let tenants = &context.rules.tenants;
     let mut report = describe_plan(&plan, tenants);
-    if run.asked.dry_run {
+    if run.request.dry_run {
         return Ok(report.into());
     }
     let step = |done, all| {
         (context.pause)();
-        (context.told)(done, all)
+        (context.report_progress)(done, all)
     };
-    let mended = reconcile::mend(context.conn, context.rules, context.metrics, || (context.given)(), &plan, &step)?;
+    let mended = reconcile::mend(context.conn, context.rules, context.metrics, || (context.draw_inputs)(), &plan, &step)?;
     let left = if plan.differences.is_empty() { plan } else { make_plan(context)? };
     let (large, small): (Vec<&Difference>, Vec<_>) = left.differences.iter().partition(|one| one.is_too_large);
     if let Some(report) = report.as_object_mut() {
@@ -59,7 +59,7 @@ pub(crate) fn make_plan(context: &mut JobContext<'_>) -> Result<Plan, StoreError
     context.conn.pragma_update(None, "mmap_size", 0)?;
     context.conn.pragma_update(None, "cache_size", -64 * 1_024)?; // KiB
     let snapshot = context.conn.transaction()?;
-    reconcile::plan(&snapshot, &context.rules.tenants, context.told)
+    reconcile::plan(&snapshot, &context.rules.tenants, context.report_progress)
 }
 
 pub(crate) fn describe_plan(plan: &Plan, tenants: &Tenants) -> Value {

@@ -205,11 +205,11 @@ fn enforce_retention(context: &mut JobContext<'_>, run: &JobRun) -> Result<JobRe
         let Some(unseen) = unseen_visitors(context.conn, &log, &policy, cursor)? else { break };
         cursor = unseen.last;
         forgotten.visitors += unseen.looked_at;
-        if run.asked.dry_run {
+        if run.request.dry_run {
             forgotten.forgotten += unseen.visitors.len() as u64;
         } else if !unseen.visitors.is_empty() {
             let receipt = erasure_receipt(run.no, run.since(), cursor);
-            let (given, backlog) = ((context.given)()?, context.backlog);
+            let (given, backlog) = ((context.draw_inputs)()?, context.backlog);
             if let failed @ Some(_) = clock_warning(run, given.now) {
                 return Ok(JobReport { report: json!(forgotten), failed });
             }
@@ -223,7 +223,7 @@ fn enforce_retention(context: &mut JobContext<'_>, run: &JobRun) -> Result<JobRe
         } else {
             runs::save_cursor(context.conn, run.no, cursor, &json!(forgotten))?;
         }
-        (context.told)(forgotten.visitors, all)?;
+        (context.report_progress)(forgotten.visitors, all)?;
     }
     Ok(json!(forgotten).into())
 }

@@ -33,25 +33,25 @@ fn rebuild_sums(context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport,
     let (mut rolled, mut cursor): (RollupReport, i64) = (so_far(run), run.cursor);
     while cursor < all {
         // The current time is used because `trim` may have deleted conversions since the run began.
-        let now = (context.given)()?.now;
+        let now = (context.draw_inputs)()?.now;
         let tx = context.conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
         cursor = rollup::rebuild_people(&tx, cursor, SOME, now, &mut rolled)?.unwrap_or(all);
-        if run.asked.dry_run {
+        if run.request.dry_run {
             tx.rollback()?;
         } else {
             runs::save_cursor(&tx, run.no, cursor, &json!(rolled))?;
             tx.commit()?;
         }
-        (context.told)(crate::base::integers::unsigned(cursor), crate::base::integers::unsigned(all))?;
+        (context.report_progress)(crate::base::integers::unsigned(cursor), crate::base::integers::unsigned(all))?;
         (context.pause)();
     }
-    context.to_the_end.store(true, Ordering::Relaxed);
-    let report = || (context.told)(crate::base::integers::unsigned(all), crate::base::integers::unsigned(all));
+    context.non_preemptible.store(true, Ordering::Relaxed);
+    let report = || (context.report_progress)(crate::base::integers::unsigned(all), crate::base::integers::unsigned(all));
     let snapshot = context.conn.transaction()?;
     let mut wrong = rollup::find_corrections(&snapshot, &report)?;
     drop(snapshot);
-    rolled.sums += if run.asked.dry_run { wrong.len() as u64 } else { 0 };
-    while !run.asked.dry_run && !wrong.is_empty() {
+    rolled.sums += if run.request.dry_run { wrong.len() as u64 } else { 0 };
+    while !run.request.dry_run && !wrong.is_empty() {
         let tx = context.conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
         rolled.sums += wrong.mend(&tx, SOME as usize)?;
         runs::save_cursor(&tx, run.no, cursor, &json!(rolled))?;

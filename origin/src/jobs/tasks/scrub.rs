@@ -40,21 +40,21 @@ fn scrub_store(context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, 
     while let Some(CheckedPage { last, damaged }) = read(context, |tx| check_visitors(tx, cursor, SOME, &mut scrubbed))?
     {
         cursor = last;
-        if !run.asked.dry_run {
-            let now = (context.given)()?.now;
+        if !run.request.dry_run {
+            let now = (context.draw_inputs)()?.now;
             let tx = context.conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
             quarantine_visitors(&tx, &damaged, now)?;
             runs::save_cursor(&tx, run.no, cursor, &json!(scrubbed))?;
             tx.commit()?;
         }
-        (context.told)(scrubbed.visitors, all)?;
+        (context.report_progress)(scrubbed.visitors, all)?;
         (context.pause)();
     }
     scrub_lookups(context, run, &mut scrubbed, all)?;
     let mut after = (i64::MIN, 0);
     while let Some(last) = read(context, |tx| check_experiment_people(tx, after, SOME, &mut scrubbed))? {
         after = last;
-        (context.told)(all, all)?;
+        (context.report_progress)(all, all)?;
     }
     read(context, |tx| check_tenant_values(tx, &mut scrubbed))?;
     let failed = scrubbed.failure();
@@ -78,13 +78,13 @@ pub(crate) fn scrub_lookups(
     let mut after = None;
     while let Some(CheckedPage { last, damaged }) = read(context, |tx| check_lookups(tx, after, SOME, scrubbed))? {
         after = Some(last);
-        if !run.asked.dry_run && !damaged.is_empty() {
-            let given = (context.given)()?;
+        if !run.request.dry_run && !damaged.is_empty() {
+            let given = (context.draw_inputs)()?;
             crate::store::write_txn::within_txn(context.conn, context.rules, context.metrics, given, |group| {
                 mend_lookups(group, &damaged)
             })?;
         }
-        (context.told)(all, all)?;
+        (context.report_progress)(all, all)?;
         (context.pause)();
     }
     Ok(())

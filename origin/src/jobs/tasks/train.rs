@@ -27,13 +27,13 @@ impl BackgroundJob for TrainJob {
 /// # Errors
 /// [`StoreError`].
 fn train_models(context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
-    let tenant = run.asked.tenant.ok_or(StoreError::Corrupt { what: "run of a training without its tenant" })?;
+    let tenant = run.request.tenant.ok_or(StoreError::Corrupt { what: "run of a training without its tenant" })?;
     context.rules.tenants.by_no(tenant)?;
-    let now: Millis = (context.given)()?.now;
-    let outcome = train::run(context.data, tenant, now, context.training, context.told)?;
+    let now: Millis = (context.draw_inputs)()?.now;
+    let outcome = train::run(context.data, tenant, now, context.training, context.report_progress)?;
     let version = match &outcome {
-        Outcome::Trained(bytes, report) if !run.asked.dry_run => {
-            Some(keep(context.conn, context.rules, (context.given)()?, tenant, bytes, report)?)
+        Outcome::Trained(bytes, report) if !run.request.dry_run => {
+            Some(keep(context.conn, context.rules, (context.draw_inputs)()?, tenant, bytes, report)?)
         }
         _ => None,
     };

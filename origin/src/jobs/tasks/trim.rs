@@ -31,15 +31,15 @@ impl BackgroundJob for TrimJob {
 fn trim_store(context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
     let (all, now) = (count_visitors(context.conn)?, run.since());
     let (mut trimmed, mut cursor): (TrimReport, i64) = (so_far(run), run.cursor);
-    let step = |trimmed: &TrimReport| (context.told)(trimmed.visitors, all).map(|()| (context.pause)());
+    let step = |trimmed: &TrimReport| (context.report_progress)(trimmed.visitors, all).map(|()| (context.pause)());
     loop {
-        if let failed @ Some(_) = clock_warning(run, (context.given)()?.now) {
+        if let failed @ Some(_) = clock_warning(run, (context.draw_inputs)()?.now) {
             return Ok(JobReport { report: json!(trimmed), failed });
         }
         let tx = context.conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let Some((last, unforgotten)) = trim::trim_page(&tx, cursor, SOME, now, &mut trimmed)? else { break };
         cursor = last;
-        if run.asked.dry_run {
+        if run.request.dry_run {
             tx.rollback()?;
         } else {
             runs::save_cursor(&tx, run.no, cursor, &json!(trimmed))?;
@@ -48,7 +48,7 @@ fn trim_store(context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, S
         }
         step(&trimmed)?;
     }
-    if !run.asked.dry_run {
+    if !run.request.dry_run {
         // The traffic allocation deletes some of these each minute, which is not enough after very many anonymous
         // impressions.
         for tenant in context.rules.tenants.iter() {
@@ -57,10 +57,10 @@ fn trim_store(context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, S
             }
         }
         trimmed.names +=
-            forget_names::sweep_names(context.conn, context.rules, context.metrics, context.given, &|| step(&trimmed))?;
-        forget_names::release_names(context.conn, context.rules, context.metrics, (context.given)()?)?;
+            forget_names::sweep_names(context.conn, context.rules, context.metrics, context.draw_inputs, &|| step(&trimmed))?;
+        forget_names::release_names(context.conn, context.rules, context.metrics, (context.draw_inputs)()?)?;
     }
-    context.to_the_end.store(true, Ordering::Relaxed);
+    context.non_preemptible.store(true, Ordering::Relaxed);
     // The serving origin may use other keys: it would write these lookups again although they are recorded as deleted.
     if context.hands_out {
         old_lookups(context, run, cursor, &mut trimmed)?;
@@ -85,14 +85,14 @@ pub(crate) fn old_lookups(
             after = hashes.last().copied();
             let is_over = hashes.len() < SOME as usize;
             trimmed.lookups += if is_over && !retired.again { count } else { 0 };
-            if !run.asked.dry_run {
+            if !run.request.dry_run {
                 crate::store::write_txn::within_txn(
                     context.conn,
                     context.rules,
                     context.metrics,
-                    (context.given)()?,
+                    (context.draw_inputs)()?,
                     |group| {
-                        group.rank = Priority::Bulk;
+                        group.priority = Priority::Bulk;
                         retired.write(group, &hashes)?;
                         if is_over {
                             retired.done(group)?;
@@ -101,7 +101,7 @@ pub(crate) fn old_lookups(
                     },
                 )?;
             }
-            (context.told)(trimmed.visitors, trimmed.visitors)?;
+            (context.report_progress)(trimmed.visitors, trimmed.visitors)?;
             (context.pause)();
             if is_over {
                 break;

@@ -43,9 +43,9 @@ fn verify_keys(context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, 
     }
     let keep =
         |tx: &Connection, walk: &VerifyPosition| runs::save_cursor(tx, run.no, walk.cursor, &json!(walk.verified));
-    let mut heard = (context.given)()?.now;
+    let mut heard = (context.draw_inputs)()?.now;
     loop {
-        let given = (context.given)()?;
+        let given = (context.draw_inputs)()?;
         heard = heard.min(given.now);
         let next = verify::verify_step(
             context.conn,
@@ -53,7 +53,7 @@ fn verify_keys(context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, 
             context.metrics,
             given,
             &mut walk,
-            run.asked.dry_run,
+            run.request.dry_run,
             &keep,
         )?;
         match next {
@@ -66,7 +66,7 @@ fn verify_keys(context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, 
             }
             VerifyStep::Over => return Ok(json!(walk.verified).into()),
         }
-        (context.told)(walk.verified.keys, all)?;
+        (context.report_progress)(walk.verified.keys, all)?;
         (context.pause)();
     }
 }

@@ -16,8 +16,8 @@ fn run_with(
         conn.busy_timeout(Duration::ZERO).unwrap();
     }
     let Origin { conn, rules, metrics, .. } = &mut world.origin;
-    let place = JobContext { told, ..testing::place(&data, conn, rules, metrics, given, pause) };
-    JobRunner { place, notes: &world.notes, stop: &|| false }.run(run).unwrap()
+    let place = JobContext { report_progress: told, ..testing::place(&data, conn, rules, metrics, given, pause) };
+    JobRunner { context: place, notes: &world.notes, stop: &|| false }.run(run).unwrap()
 }
 
 /// Executes a run while another connection writes, from the run's first pause until its second transaction has failed.

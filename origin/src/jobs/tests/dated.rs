@@ -31,14 +31,14 @@ fn thread(origin: &Origin) -> JobThread {
 
 fn ran(thread: &JobThread, job: JobKind) -> Vec<(Trigger, Option<RunOutcome>)> {
     let runs = runs::list_runs(&thread.conn, Some(job), 10).unwrap();
-    runs.iter().map(|run| (run.asked.woken, run.outcome)).collect()
+    runs.iter().map(|run| (run.request.trigger, run.outcome)).collect()
 }
 
 #[test]
 fn a_timer_begins_nothing_that_goes_by_age_on_a_date_that_no_sync_vouches_for() {
     let mut thread = thread(&Origin::new());
     // A run that was requested before the clock went wrong, or was interrupted by a stop, waits too.
-    let cut = RunRequest { job: JobKind::Trim, tenant: None, woken: Trigger::Timer, dry_run: false };
+    let cut = RunRequest { job: JobKind::Trim, tenant: None, trigger: Trigger::Timer, dry_run: false };
     runs::request_run(&mut thread.conn, cut, clock::now()).unwrap().unwrap();
     for last in [0, clock::now() - VOUCHED_MS - 60_000, clock::now() + BACK_MS + 60_000] {
         thread.metrics.dated_ms.set(last);
@@ -47,12 +47,12 @@ fn a_timer_begins_nothing_that_goes_by_age_on_a_date_that_no_sync_vouches_for() 
         assert_eq!([JobKind::Retention, JobKind::Rollup].map(|job| ran(&thread, job)), [[], []]);
         assert_eq!(ran(&thread, JobKind::Rhythm), [(Trigger::Timer, Some(RunOutcome::Done))], "others run");
     }
-    let by_call = RunRequest { job: JobKind::Retention, tenant: None, woken: Trigger::Signal, dry_run: false };
-    let cut = runs::request_run(&mut thread.conn, RunRequest { woken: Trigger::Timer, ..by_call }, clock::now())
+    let by_call = RunRequest { job: JobKind::Retention, tenant: None, trigger: Trigger::Signal, dry_run: false };
+    let cut = runs::request_run(&mut thread.conn, RunRequest { trigger: Trigger::Timer, ..by_call }, clock::now())
         .unwrap()
         .unwrap();
     let asked = runs::request_run(&mut thread.conn, by_call, clock::now()).unwrap().unwrap();
-    assert_eq!((asked.no, asked.asked.woken), (cut.no, Trigger::Signal), "the one that waits");
+    assert_eq!((asked.no, asked.request.trigger), (cut.no, Trigger::Signal), "the one that waits");
     thread.look().unwrap();
     assert_eq!(
         ran(&thread, JobKind::Retention),
@@ -95,7 +95,7 @@ fn what_takes_long_gives_way_to_a_send_that_is_due_and_goes_on_behind_it() {
         let mut thread = thread(&origin);
         thread.turn = turn;
         thread.metrics.dated_ms.set(clock::now());
-        let trim = RunRequest { job: JobKind::Trim, tenant: None, woken: Trigger::Signal, dry_run: false };
+        let trim = RunRequest { job: JobKind::Trim, tenant: None, trigger: Trigger::Signal, dry_run: false };
         let trim = runs::request_run(&mut thread.conn, trim, clock::now()).unwrap().unwrap();
         let trim =
             runs::begin_waiting(&mut thread.conn, clock::now(), Some(true)).unwrap().filter(|run| run.no == trim.no);

@@ -6,7 +6,7 @@ use serde_json::Value as Json;
 
 use super::*;
 use crate::audience::index_follower::StoreFollower;
-use crate::audience::materialized::{self, KeepError, MaterializedAudience};
+use crate::audience::materialized::{self, MaterialiseError, MaterializedAudience};
 use crate::audience::query;
 
 const SEGMENT: SegmentId = SegmentId(9);
@@ -19,7 +19,7 @@ impl World {
         while follower.step(self.origin.now).unwrap() {}
     }
 
-    fn keep(&self, segment: SegmentId, document: &Json, hours: u32, every: u32) -> Result<(), KeepError> {
+    fn keep(&self, segment: SegmentId, document: &Json, hours: u32, every: u32) -> Result<(), MaterialiseError> {
         let known = self.origin.tenant("demo");
         let filter = query::parse_filter(&self.origin.conn, known, document).unwrap().unwrap();
         MaterializedAudience::new((known.no, segment), (&filter, document), (hours, every), self.origin.now)?
@@ -213,7 +213,7 @@ fn merged_people_are_in_an_audience_once_and_an_erasure_leaves_no_row() {
 fn an_audience_that_cannot_be_kept_says_why_and_one_that_fails_lets_others_go_on() {
     let mut world = World::with(0);
     world.origin.send("demo", &[lives_in(1, 1, NOW, "Bonn")]);
-    let said = |made: Result<(), KeepError>| made.unwrap_err().to_string();
+    let said = |made: Result<(), MaterialiseError>| made.unwrap_err().to_string();
     assert!(said(world.keep(SEGMENT, &bonn(), 0, 0)).contains("for 1 to 8784 hours"));
     assert!(said(world.keep(SEGMENT, &bonn(), 48, 25)).contains("every 1 to 24 hours"));
     for itself in

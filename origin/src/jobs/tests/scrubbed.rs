@@ -133,7 +133,7 @@ fn a_damaged_catalogue_is_found_and_never_handed_out() {
     let put = "INSERT INTO catalogues (tenant, version, applied, by, sha256, experiments, document)
         VALUES (?1, 7, ?2, 'cli', zeroblob(32), '[]', '{}')";
     conn.execute(put, (tenant.0, NOW.cast_signed())).unwrap();
-    assert!(catalogue::kept(conn, tenant, Some(7)).is_err_and(|why| why.is_of_a_value()));
+    assert!(catalogue::stored_version(conn, tenant, Some(7)).is_err_and(|why| why.is_of_a_value()));
     let run = world.all(JobKind::Scrub, false);
     assert_eq!((run.outcome, &run.report["damaged_tenant_values"]), (Some(RunOutcome::Failed), &json!(1)));
     assert_eq!(run.report["first"][0]["table"], "catalogues");

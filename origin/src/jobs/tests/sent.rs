@@ -143,7 +143,7 @@ fn a_send_that_can_draw_nobody_is_over_and_says_why() {
     ] {
         world.start(name, &terms).unwrap();
         let send = world.tell(name);
-        let told = send.told(&world.origin.rules.tenants);
+        let told = send.describe(&world.origin.rules.tenants);
         assert_eq!((send.chosen, send.due, send.is_done()), (Some(0), None, true));
         assert!(told["reason"].as_str().unwrap().starts_with(why), "{told}");
         assert_eq!(told["error"], Json::Null);

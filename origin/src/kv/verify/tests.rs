@@ -76,7 +76,7 @@ impl World {
     }
 
     fn begin(&mut self, dry_run: bool) -> JobRun {
-        let asked = Run_ { job: JobKind::Verify, tenant: None, woken: Trigger::Signal, dry_run };
+        let asked = Run_ { job: JobKind::Verify, tenant: None, trigger: Trigger::Signal, dry_run };
         runs::request_run(&mut self.origin.conn, asked, self.origin.now).unwrap().unwrap();
         runs::begin_waiting(&mut self.origin.conn, self.origin.now, Some(true)).unwrap().unwrap()
     }
@@ -119,7 +119,7 @@ impl World {
         };
         let place = testing::place(&data, conn, rules, metrics, &given, &sync);
         let stop = || reports.fetch_add(1, Relaxed) + 1 >= most;
-        let ended = JobRunner { place, notes: &notes, stop: &stop }.run(run);
+        let ended = JobRunner { context: place, notes: &notes, stop: &stop }.run(run);
         *now = time.get();
         ended.unwrap()
     }
@@ -326,9 +326,9 @@ fn a_run_that_is_cut_goes_on_and_looks_at_every_key_once() {
 fn a_run_that_was_cut_begins_anew_where_a_dry_one_forgot_what_it_had_asked_for() {
     let mut world = World::of_people();
     world.kv.remove(&snapshot(4));
-    let asked = |dry_run| Run_ { job: JobKind::Verify, tenant: None, woken: Trigger::Command, dry_run };
+    let asked = |dry_run| Run_ { job: JobKind::Verify, tenant: None, trigger: Trigger::Command, dry_run };
     let command = |world: &mut World, dry_run, most| {
-        let run = runs::begin_asked(&mut world.origin.conn, asked(dry_run), world.origin.now).unwrap();
+        let run = runs::begin_requested(&mut world.origin.conn, asked(dry_run), world.origin.now).unwrap();
         world.run(&run, most)
     };
     let cut = command(&mut world, false, 4);

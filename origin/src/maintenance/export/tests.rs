@@ -146,7 +146,7 @@ fn life(origin: &mut Origin, seed: u8) -> Vec<(&'static str, Fact)> {
         source: causeway_shared::facts::evidence::EvidenceSource::Match,
     };
     let tie = fact(one, 999, NOW, what);
-    let record = LogRecord::said(
+    let record = LogRecord::with_attribution(
         vec![CheckedFact { tenant: origin.tenant("demo").no, fact: tie.clone() }],
         Attribution::cli(Some("ann"), Some("a \"reason\", \u{fc}".to_owned())),
     );

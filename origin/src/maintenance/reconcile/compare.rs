@@ -99,7 +99,7 @@ pub(super) fn compare_people(
     let differences: Vec<Difference> = differences.collect();
     let wrong: BTreeSet<u32> = sides.found.keys().map(|(master, ..)| *master).collect();
     let speakers = wrong.into_iter().filter_map(|master| sides.speaking(master)).collect();
-    Ok(Plan { people, differences, speakers, ..Plan::default() })
+    Ok(Plan { people, differences, representatives: speakers, ..Plan::default() })
 }
 
 impl ComparedSides<'_> {
@@ -123,7 +123,7 @@ impl ComparedSides<'_> {
     fn find_large(&mut self, tenants: &Tenants, of_row: &[(u32, u32)]) {
         let oversized = |master: u32| {
             let known = tenants.by_no(self.tenant(master).unwrap_or(TenantNo(0)));
-            known.map_or(limits::CROWD, |known| known.config.largest_crowd())
+            known.map_or(limits::CROWD, |known| known.config.largest_group_limit())
         };
         let large = (0..).zip(&self.sizes).filter(|(master, size)| **size > 1 && **size > oversized(*master));
         let mut large: BTreeMap<u32, LargePerson> = large.map(|(master, _)| (master, LargePerson::default())).collect();

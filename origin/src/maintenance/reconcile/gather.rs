@@ -65,7 +65,7 @@ pub(super) fn gather_evidence(
         GatheredEvidence { visitors: gather_visitors(conn, &known, all, progress)?, ..GatheredEvidence::default() };
     let class = |(tenant, _, kind): &Id, rows: usize| {
         let config = tenants.by_no(TenantNo(i64::from(*tenant))).map(|known| &known.config);
-        config.map_or(LinkClass::Shared, |config| config.class(*kind, rows > config.crowd(*kind) as usize))
+        config.map_or(LinkClass::Shared, |config| config.class(*kind, rows > config.group_limit(*kind) as usize))
     };
     gather_rows(conn, &known, &mut gathered, class, || progress(all, all))?;
     Ok(gathered)

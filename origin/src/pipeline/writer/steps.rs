@@ -63,7 +63,7 @@ impl IntakeSteps {
         let folded = self.backlog.folded();
         let first = self.log.append(&syncs, folded)?;
         self.truncated = folded;
-        for (seq, IncomingSync { facts, batches, admin, said, .. }) in (first..).zip(syncs) {
+        for (seq, IncomingSync { facts, batches, admin, attribution: said, .. }) in (first..).zip(syncs) {
             let bytes = batches.iter().map(Vec::len).sum();
             self.backlog.push(LogRecord { seq, facts, admin, said, bytes, in_log: 0, bulk: false });
         }

@@ -48,7 +48,7 @@ fn why(text: &str) -> Attribution {
 
 fn record(origin: &Origin, said: Attribution, facts: Vec<Fact>) -> Arc<LogRecord> {
     let tenant = origin.tenant("demo").no;
-    Arc::new(LogRecord::said(facts.into_iter().map(|fact| CheckedFact { tenant, fact }).collect(), said))
+    Arc::new(LogRecord::with_attribution(facts.into_iter().map(|fact| CheckedFact { tenant, fact }).collect(), said))
 }
 
 fn commit(origin: &mut Origin, records: &[Arc<LogRecord>]) {
@@ -175,7 +175,7 @@ fn a_replayed_log_gives_each_audit_row_once() {
         SyncRequest { facts: vec![causeway_shared::wire::facts::encode_batch(&batch)], ..SyncRequest::default() }
     };
     let admin = |facts: &[Fact], said: Attribution| IncomingSync {
-        said: Some(said),
+        attribution: Some(said),
         ..intake::read_admins(batch(facts), &rules.tenants, NOW)
     };
     let open = || {
@@ -324,10 +324,10 @@ fn a_store_older_than_an_erasure_learns_its_author_from_the_journal() {
     }
     // A lost journal is completed from the store.
     let empty = tempfile::tempdir().unwrap();
-    let before = old.rules.journal.asked().unwrap();
+    let before = old.rules.journal.requested_erasures().unwrap();
     old.rules.journal = ErasureJournal::open(empty.path()).unwrap();
     old.replay(GIVEN).unwrap();
-    assert_eq!((old.rules.journal.asked().unwrap(), before.len()), (before, 2));
+    assert_eq!((old.rules.journal.requested_erasures().unwrap(), before.len()), (before, 2));
 }
 
 #[test]

@@ -188,7 +188,7 @@ impl CompiledCatalogue {
     /// The ad with a code.
     #[must_use]
     pub fn ad(&self, code: u32) -> Option<&CandidateAd> {
-        self.offers.get(self.place_of(code)?)
+        self.offers.get(self.index_of(code)?)
     }
 
     /// Whether any ad is under strict caps.
@@ -199,7 +199,7 @@ impl CompiledCatalogue {
 
     /// Index in [`Self::offers`] of the ad with a code.
     #[must_use]
-    pub fn place_of(&self, code: u32) -> Option<usize> {
+    pub fn index_of(&self, code: u32) -> Option<usize> {
         let at = self.by_code.binary_search_by_key(&code, |(code, _)| *code).ok()?;
         self.by_code.get(at).map(|(_, place)| *place as usize)
     }

@@ -31,11 +31,11 @@ pub(super) struct PlacementCandidate {
 
 impl PlacementCandidate {
     /// Sort key: greatest value first, then the catalogue's order.
-    pub(super) fn rank(self) -> (std::cmp::Reverse<u64>, u32) {
+    pub(super) fn sort_key(self) -> (std::cmp::Reverse<u64>, u32) {
         (std::cmp::Reverse(self.worth), self.place)
     }
 
-    pub(super) fn place(self) -> usize {
+    pub(super) fn index(self) -> usize {
         self.place as usize
     }
 }

@@ -349,7 +349,7 @@ fn roadblocks_that_cannot_fill_the_page_are_not_tried_one_by_one() {
     let tried = std::cell::Cell::new(0);
     let (_, barred) = question.filled(|page| {
         tried.set(tried.get() + 1);
-        let best = question.best(&any, page, |_, _| true).map(PlacementCandidate::place);
+        let best = question.best(&any, page, |_, _| true).map(PlacementCandidate::index);
         page.placed.extend(best.map(|place| &catalogue.offers[place]));
     });
     assert_eq!((tried.get(), barred.len()), (2, 3), "the first of two ads, one of them too large, and two of one each");
@@ -361,11 +361,11 @@ fn taste(of: &[(u32, i16)], tired: i16) -> Model {
         |intercept: i32| Part { intercept: intercept << FRACTION, scale: 8, weights: vec![0; 1 << 12], quality: None };
     let (mut click, conversion) = (part(-7), part(-3));
     for (ad, weight) in of {
-        click.weights[usize::from(ModelFeature::Entity(AdLevel::Ad, *ad).place(12))] = *weight << 8;
+        click.weights[usize::from(ModelFeature::Entity(AdLevel::Ad, *ad).index(12))] = *weight << 8;
     }
     for bucket in 1..16 {
         let feature = ModelFeature::Impressions { window: 0, level: AdLevel::Ad, bucket };
-        click.weights[usize::from(feature.place(12))] = tired << 8;
+        click.weights[usize::from(feature.index(12))] = tired << 8;
     }
     // 2^24 micros, about 17 units of currency.
     let price = Part { intercept: 1_089_929, ..Part::default() };
@@ -391,7 +391,7 @@ fn a_bid_per_click_is_worth_what_the_model_expects_of_this_person() {
         let question =
             Question::new(&catalogue, Some(&person), &FilterSubject::default(), any, Given { scores, ..given(now) });
         let won = catalogue.offers[question.decide(None)[0].unwrap()].entity.ad;
-        (won, [1, 2, 3, 4].map(|ad| question.worth(0, catalogue.place_of(ad).unwrap())))
+        (won, [1, 2, 3, 4].map(|ad| question.worth(0, catalogue.index_of(ad).unwrap())))
     };
     // Defaults without a model: one click per thousand impressions, one conversion per hundred clicks, ten units of
     // currency.
@@ -424,7 +424,7 @@ fn the_number_of_devices_affects_the_decision_like_segments_and_the_last_action(
         let mut model = taste(&[], 0);
         model.segments = vec![SegmentId(7)];
         if let Some(feature) = feature {
-            model.click.weights[usize::from(feature.place(12))] = 2 << 8;
+            model.click.weights[usize::from(feature.index(12))] = 2 << 8;
         }
         let scores = ModelScores::new(&model, &catalogue).unwrap();
         let action = seen_before.map(|minutes| seen(&catalogue, 4, 1, Minute(now().0 - minutes)));
@@ -502,7 +502,7 @@ fn a_page_takes_part_in_an_experiment_whatever_the_arm_of_its_person() {
     let catalogue = tested();
     let met = |arms: Option<u8>, subject: &FilterSubject<'_>, sizes: &[[u32; 2]], now| {
         let person = Person { arms: vec![arms, None], ..Person::default() };
-        Question::new(&catalogue, Some(&person), subject, sized(&[sizes]), given(now)).met()
+        Question::new(&catalogue, Some(&person), subject, sized(&[sizes]), given(now)).exposing_experiments()
     };
     for arms in [Some(1), Some(2), Some(3), None] {
         assert_eq!(met(arms, &FilterSubject::default(), TOP, at_noon()), [0].into(), "{arms:?}");
@@ -518,7 +518,7 @@ fn a_page_takes_part_in_an_experiment_whatever_the_arm_of_its_person() {
     });
     let met_with = |keywords: &[&str]| {
         let subject = FilterSubject { keywords, ..FilterSubject::default() };
-        Question::new(&over, Some(&Person::default()), &subject, sized(&[TOP]), noon()).met()
+        Question::new(&over, Some(&Person::default()), &subject, sized(&[TOP]), noon()).exposing_experiments()
     };
     assert_eq!(
         (met_with(&[]), met_with(&["shoes"])),

@@ -73,7 +73,7 @@ const _: () = assert!(CLICK as usize + 4 * BUCKETS <= HASHED as usize);
 impl ModelFeature {
     /// The index of its weight, less than two to the power of `bits`, which is within [`super::BITS`].
     #[must_use]
-    pub fn place(self, bits: u8) -> u16 {
+    pub fn index(self, bits: u8) -> u16 {
         let at = |start: u16, number: u8| start + u16::from(number);
         let of_level = |level: AdLevel, bucket: u8| level as u16 * BUCKETS as u16 + u16::from(bucket);
         match self {
@@ -176,7 +176,7 @@ impl ImpressionFeatures {
     /// Appends the weight indexes of all its features, the ad's included, segments excluded.
     pub fn places(&self, entity: AdEntity, bits: u8, to: &mut Vec<u16>) {
         let Self { minute, view_type, devices, recency, fatigue } = *self;
-        let mut put = |feature: ModelFeature| to.push(feature.place(bits));
+        let mut put = |feature: ModelFeature| to.push(feature.index(bits));
         of_moment(minute).into_iter().for_each(&mut put);
         [ModelFeature::Devices(devices), ModelFeature::Recency(recency)].into_iter().for_each(&mut put);
         of_ad(entity).into_iter().for_each(&mut put);

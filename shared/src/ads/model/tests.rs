@@ -58,10 +58,10 @@ fn features() -> Vec<ModelFeature> {
 
 #[test]
 fn features_of_few_values_have_places_of_their_own_and_the_others_spread_behind_them() {
-    let places: BTreeSet<u16> = features().into_iter().map(|feature| feature.place(11)).collect();
+    let places: BTreeSet<u16> = features().into_iter().map(|feature| feature.index(11)).collect();
     assert_eq!(places.len(), features().len());
     for bits in BITS {
-        let hashed: Vec<u16> = (0..20_000).map(|code| ModelFeature::Entity(AdLevel::Ad, code).place(bits)).collect();
+        let hashed: Vec<u16> = (0..20_000).map(|code| ModelFeature::Entity(AdLevel::Ad, code).index(bits)).collect();
         let behind = (1usize << bits) - 1_024;
         assert!(hashed.iter().all(|place| (1_024..1u32 << bits).contains(&u32::from(*place))));
         assert!(hashed.iter().all(|place| !places.contains(place)));
@@ -94,7 +94,7 @@ fn ten_thousand_scores_from_parts_equal_the_scores_from_single_weights() {
         let mut places = Vec::new();
         ImpressionFeatures::new(&person, view_type, &fatigue).places(entity, model.bits, &mut places);
         let known = held.iter().filter(|id| model.segments.contains(id));
-        places.extend(known.map(|id| ModelFeature::Segment(*id).place(model.bits)));
+        places.extend(known.map(|id| ModelFeature::Segment(*id).index(model.bits)));
         assert_eq!(score, scorer.score_places(&places));
         seen.insert((score.ctr_ppb(), score.cvr_ppb(), score.price_micros()));
     }

@@ -150,7 +150,7 @@ impl ActionCounter {
         }
         for (entity, by) in actions.entities().zip(by_entity).filter(|(_, by)| *by > 0) {
             for level in AdLevel::ALL {
-                if let Some(count) = self.place(key(level, entity.at(level))).and_then(|at| counts.get_mut(at as usize))
+                if let Some(count) = self.row_index(key(level, entity.at(level))).and_then(|at| counts.get_mut(at as usize))
                 {
                     *count += by;
                 }
@@ -177,7 +177,7 @@ impl ActionCounter {
         0
     }
 
-    fn place(&self, key: u64) -> Option<u32> {
+    fn row_index(&self, key: u64) -> Option<u32> {
         let mask = self.keys.len() - 1;
         let mut at = self.start(key);
         while let Some((there, place)) = self.keys.get(at & mask).filter(|(there, _)| *there != 0) {

@@ -105,9 +105,9 @@ impl HeldParts {
     pub(super) fn of(profile: &Profile, room: &SnapshotRoom<'_>) -> Self {
         let (actions, lacks_actions) = held_actions(&profile.actions, room);
         let segments =
-            profile.segments.kept_within(room.segments, room.queried.segments.iter().map(|id| SegmentId(*id)));
+            profile.segments.trim_to_count(room.segments, room.queried.segments.iter().map(|id| SegmentId(*id)));
         let first: BTreeSet<NameToken> = room.queried.attributes.iter().map(|token| NameToken(*token)).collect();
-        let attributes = profile.attributes.kept_within(room.attributes, &first);
+        let attributes = profile.attributes.trim_to_bytes(room.attributes, &first);
         let missing = MissingParts::ACTIONS
             .when(lacks_actions)
             .union(MissingParts::SEGMENTS.when(segments.is_some() || profile.segments.is_full()))

@@ -166,7 +166,7 @@ fn at_once(question: &CountQuestion, history: &PersonHistory<'_>, now: Minute) -
 }
 
 /// Index of a question in a sorted list that contains it.
-pub(super) fn place(all: &[CountQuestion], question: Option<&CountQuestion>) -> u32 {
+pub(super) fn question_index(all: &[CountQuestion], question: Option<&CountQuestion>) -> u32 {
     let place = question.and_then(|question| all.binary_search(question).ok());
     place.and_then(|place| u32::try_from(place).ok()).unwrap_or(u32::MAX)
 }

@@ -65,7 +65,7 @@ pub fn parse(value: &Json, at: &str, words: &FilterWords<'_>) -> Result<Filter, 
     }
     let questions = parser.counts;
     let counts: Vec<CountQuestion> = questions.iter().cloned().collect::<BTreeSet<_>>().into_iter().collect();
-    let place = |at| super::count::place(&counts, questions.get(at as usize));
+    let place = |at| super::count::question_index(&counts, questions.get(at as usize));
     let root = FilterNode::group(GroupOperator::All, nodes).with_counts(&place);
     Ok(Filter { counts, root })
 }

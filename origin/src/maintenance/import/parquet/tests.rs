@@ -110,7 +110,7 @@ fn write(path: &Path, schema: &str, codec: Compression, columns: Vec<ColumnValue
 
 fn import(origin: &mut Origin, kind: ImportKind, path: &Path) -> Result<(ImportProgress, Vec<String>), ImportError> {
     let (tenant, said) = (origin.tenant("demo").no, Attribution::cli(None, None));
-    let job = ImportRequest { rules: &origin.rules, tenant, kind, workers: 1, said, served: &|| false };
+    let job = ImportRequest { rules: &origin.rules, tenant, kind, workers: 1, attribution: said, served: &|| false };
     let mut refused = Vec::new();
     let done = crate::maintenance::import::run(&mut origin.conn, &job, path, |_, bad| {
         refused.extend(bad.iter().map(|bad| bad.message.clone()));

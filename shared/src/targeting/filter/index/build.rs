@@ -20,7 +20,7 @@ pub(super) fn build(filters: &[Option<Filter>]) -> FilterIndex {
     let counts: Vec<CountQuestion> = questions.into_iter().cloned().collect();
     let mut builder = IndexBuilder::default();
     for (place, filter) in (0..).zip(filters) {
-        let place_of = |filter: &Filter, at: u32| count::place(&counts, filter.counts.get(at as usize));
+        let place_of = |filter: &Filter, at: u32| count::question_index(&counts, filter.counts.get(at as usize));
         match filter.as_ref().map(|filter| (filter, conjunctions(&filter.root))) {
             None => builder.conjunction(place, &[], |at| at),
             Some((filter, Some(all))) => {
