@@ -234,7 +234,7 @@ impl World {
         let files = ["causeway.db", "causeway.db-wal", "log.db", "log.db-wal", "erasures.db"];
         let mut all: Vec<u8> = files.iter().flat_map(|name| read(name).unwrap()).collect();
         // A store this small may have no such file.
-        all.extend(read("columns").unwrap_or_default());
+        all.extend(read("audience-index").unwrap_or_default());
         all
     }
 

@@ -21,7 +21,7 @@ use crate::base::integers::{signed, unsigned};
 use crate::store::{PersonNo, TenantNo};
 
 /// The file's name, in the data directory.
-const NAME: &str = "columns";
+const NAME: &str = "audience-index";
 /// First bytes of a file in this format.
 const FORM: &[u8] = b"causeway columns 4\n";
 /// Largest block in bytes: room for 65,536 rows of a thousand columns.

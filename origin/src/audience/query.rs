@@ -225,7 +225,7 @@ fn in_parts<T: Send>(
     let answers = std::thread::scope(|scope| {
         let threads: Vec<_> = parts.map(|part| scope.spawn(move || ask(query, part))).collect();
         // A missing share would silently make the audience smaller.
-        let failed = |_| StoreError::Corrupt { what: "columns" };
+        let failed = |_| StoreError::Corrupt { what: "audience index" };
         threads.into_iter().map(|thread| thread.join().map_err(failed)).collect::<Result<_, _>>()
     })?;
     Ok((people.len(), as_of, uncounted, answers))

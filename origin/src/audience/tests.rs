@@ -233,7 +233,7 @@ fn an_erased_visitor_is_in_no_file_of_the_audience_index() {
         .send("demo", &[says(visitor(1), 1, NOW, "mail", mail(ann)), says(visitor(2), 1, NOW, "mail", mail(bert))]);
     world.follow();
     world.keep();
-    let file = world.origin.data().join("columns");
+    let file = world.origin.data().join("audience-index");
     let holds = |what: &[u8]| std::fs::read(&file).unwrap().windows(what.len()).any(|bytes| bytes == what);
     assert!(holds(ann.as_bytes()) && holds(visitor(1).as_bytes()));
     // Half of the next file is written when the erasure arrives, so that the file must be written again.
@@ -340,7 +340,7 @@ fn an_updated_audience_index_equals_the_store_and_a_rebuilt_index() {
         from_file.follow();
         assert_eq!(from_file.audience.read().building, (0, 0), "seed {seed}: there is a file");
         assert_eq!(followed, known.iter().map(|filter| from_file.count(filter)).collect::<Vec<_>>(), "seed {seed}");
-        std::fs::remove_file(from_file.origin.data().join("columns")).unwrap();
+        std::fs::remove_file(from_file.origin.data().join("audience-index")).unwrap();
         let mut reopened = World::of(from_file.origin);
         reopened.follow();
         assert_eq!(followed, known.iter().map(|filter| reopened.count(filter)).collect::<Vec<_>>(), "seed {seed}");
@@ -396,7 +396,7 @@ fn a_file_that_is_not_of_this_store_or_damaged_is_none() {
     world.origin.send("demo", &(0..50).map(|n| page(visitor(n), 1, NOW)).collect::<Vec<_>>());
     world.follow();
     world.keep();
-    let path = world.origin.data().join("columns");
+    let path = world.origin.data().join("audience-index");
     let bytes = std::fs::read(&path).unwrap();
     let is_used = |world: World| {
         let mut reopened = World::of(world.origin);

@@ -24,11 +24,11 @@ pub enum JobKind {
     /// Reads every KV key back and repairs differences.
     Verify,
     /// Rebuilds the audience index.
-    Columns,
+    Index,
     /// Materialises the audiences that are due.
     Materialise,
     /// Sums up the activity histograms of all people.
-    Rhythm,
+    Activity,
     /// Runs the sends that are due and reports the drawn people to the webhook.
     Send,
     /// Searches the store for damage.
@@ -46,9 +46,9 @@ impl JobKind {
         Self::Compact,
         Self::Rollup,
         Self::Verify,
-        Self::Columns,
+        Self::Index,
         Self::Materialise,
-        Self::Rhythm,
+        Self::Activity,
         Self::Send,
         Self::Scrub,
     ];
@@ -71,9 +71,9 @@ impl JobKind {
             Self::Compact => "compact",
             Self::Rollup => "rollup",
             Self::Verify => "verify",
-            Self::Columns => "columns",
+            Self::Index => "index",
             Self::Materialise => "materialise",
-            Self::Rhythm => "rhythm",
+            Self::Activity => "activity",
             Self::Send => "send",
             Self::Scrub => "scrub",
         }
@@ -198,10 +198,10 @@ pub struct JobIntervals {
     pub verify_hours: u32,
     /// Hours between runs of `publish`; 0: never.
     pub publish_hours: u32,
-    /// Hours between runs of `columns`; 0: never.
-    pub columns_hours: u32,
-    /// Hours between runs of `rhythm`; 0: never.
-    pub rhythm_hours: u32,
+    /// Hours between runs of `index`; 0: never.
+    pub index_hours: u32,
+    /// Hours between runs of `activity`; 0: never.
+    pub activity_hours: u32,
     /// Hours between runs of `scrub`; 0: never.
     pub scrub_hours: u32,
 }
@@ -217,8 +217,8 @@ impl Default for JobIntervals {
             rollup_hours: 168,
             verify_hours: 0,
             publish_hours: 0,
-            columns_hours: 0,
-            rhythm_hours: 24,
+            index_hours: 0,
+            activity_hours: 24,
             scrub_hours: 168,
         }
     }
@@ -237,8 +237,8 @@ impl JobIntervals {
             JobKind::Rollup => self.rollup_hours,
             JobKind::Verify => self.verify_hours,
             JobKind::Publish => self.publish_hours,
-            JobKind::Columns => self.columns_hours,
-            JobKind::Rhythm => self.rhythm_hours,
+            JobKind::Index => self.index_hours,
+            JobKind::Activity => self.activity_hours,
             JobKind::Scrub => self.scrub_hours,
             // Each audience and each send has its own schedule.
             JobKind::Materialise | JobKind::Send => 0,

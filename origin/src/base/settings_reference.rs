@@ -212,11 +212,11 @@ pub const SETTINGS: &[Setting] = &[
         meaning: "The same for `publish`, which writes every key of the KV again. The platform bills one write per key, about five dollars for a million. If the KV can be read, `verify` finds the keys that need a write for a tenth of that.",
     },
     Setting {
-        key: "jobs.rhythm_hours",
+        key: "jobs.activity_hours",
         env: "CAUSEWAY_JOBS_RHYTHM_HOURS",
         shape: SettingShape::Number,
         default: "24",
-        meaning: "The same for `rhythm`, which sums up in which hours of the week all people are active. It reads every person.",
+        meaning: "The same for `activity`, which sums up in which hours of the week all people are active. It reads every person.",
     },
     Setting {
         key: "jobs.scrub_hours",
@@ -226,11 +226,11 @@ pub const SETTINGS: &[Setting] = &[
         meaning: "The same for `scrub`, which reads the whole store once and reports damage.",
     },
     Setting {
-        key: "jobs.columns_hours",
+        key: "jobs.index_hours",
         env: "CAUSEWAY_JOBS_COLUMNS_HOURS",
         shape: SettingShape::Number,
         default: "0",
-        meaning: "The same for `columns`, which rebuilds the audience index. Audience queries are not answered until the index is complete.",
+        meaning: "The same for `index`, which rebuilds the audience index. Audience queries are not answered until the index is complete.",
     },
 ];
 

@@ -69,12 +69,12 @@ pub(super) enum JobName {
     Verify(RunOptions),
     /// Rebuild the audience index, in the serving origin or at its next start. Until then, audience queries answer that
     /// the index is being built.
-    Columns(RunOptions),
+    Index(RunOptions),
     /// Refresh the materialised audiences that are due.
     Materialise(RunOptions),
     /// Compute the activity histogram over all people. It gives the best send time of people about whom too little is
     /// known.
-    Rhythm(RunOptions),
+    Activity(RunOptions),
     /// Deliver the sends that are due.
     Send(RunOptions),
     /// Read every row of the store once and report damage. The facts of a damaged visitor wait from then on.
@@ -139,11 +139,11 @@ fn read_request(name: &JobName, opened: &WritableStore) -> anyhow::Result<(RunRe
         JobName::Compact(dry) => (of(causeway_origin::base::job_kinds::JobKind::Compact, dry), Options::default()),
         JobName::Rollup(dry) => (of(causeway_origin::base::job_kinds::JobKind::Rollup, dry), Options::default()),
         JobName::Verify(dry) => (of(causeway_origin::base::job_kinds::JobKind::Verify, dry), Options::default()),
-        JobName::Columns(dry) => (of(causeway_origin::base::job_kinds::JobKind::Columns, dry), Options::default()),
+        JobName::Index(dry) => (of(causeway_origin::base::job_kinds::JobKind::Index, dry), Options::default()),
         JobName::Materialise(dry) => {
             (of(causeway_origin::base::job_kinds::JobKind::Materialise, dry), Options::default())
         }
-        JobName::Rhythm(dry) => (of(causeway_origin::base::job_kinds::JobKind::Rhythm, dry), Options::default()),
+        JobName::Activity(dry) => (of(causeway_origin::base::job_kinds::JobKind::Activity, dry), Options::default()),
         JobName::Send(dry) => (of(causeway_origin::base::job_kinds::JobKind::Send, dry), Options::default()),
         JobName::Scrub(dry) => (of(causeway_origin::base::job_kinds::JobKind::Scrub, dry), Options::default()),
         JobName::Train(train) => {

@@ -175,7 +175,7 @@ pub(super) fn put_facts(
 ) -> anyhow::Result<()> {
     let all = facts.len() as u64;
     let facts = facts.into_iter().map(|fact| CheckedFact { tenant: tenant.no, fact }).collect();
-    let record = Arc::new(LogRecord { said, ..LogRecord::of(facts) });
+    let record = Arc::new(LogRecord { attribution: said, ..LogRecord::of(facts) });
     let WritableStore { conn, rules, .. } = opened;
     let done = commit::commit_group(
         conn,

@@ -92,7 +92,7 @@ pub struct LogRecord {
     /// Whether the facts come from the admin API.
     pub admin: bool,
     /// Author and reason of facts from the admin API.
-    pub said: Option<Attribution>,
+    pub attribution: Option<Attribution>,
     /// Size of the received facts, in bytes.
     pub bytes: usize,
     /// For a record that was never in the log: the highest record that may contain data that it erases.
@@ -105,13 +105,13 @@ impl LogRecord {
     /// A record of facts that were never in the log.
     #[must_use]
     pub fn of(facts: Vec<CheckedFact>) -> Self {
-        Self { seq: 0, facts, admin: true, said: None, bytes: 0, in_log: 0, bulk: false }
+        Self { seq: 0, facts, admin: true, attribution: None, bytes: 0, in_log: 0, bulk: false }
     }
 
     /// A record as in [`Self::of`], with its attribution.
     #[must_use]
     pub fn with_attribution(facts: Vec<CheckedFact>, said: Attribution) -> Self {
-        Self { said: Some(said), ..Self::of(facts) }
+        Self { attribution: Some(said), ..Self::of(facts) }
     }
 
     /// A record as in [`Self::said()`], of a bulk operation.
@@ -123,7 +123,7 @@ impl LogRecord {
     /// Whether the record erases visitors for their tenant's `forget_after_days`.
     #[must_use]
     pub fn is_by_retention(&self) -> bool {
-        self.said.as_ref().is_some_and(|said| said.by == RETENTION)
+        self.attribution.as_ref().is_some_and(|said| said.by == RETENTION)
     }
 
     /// Load of the record on the backlog, in facts; a long fact counts as several.

@@ -288,7 +288,7 @@ fn read_records(
     })?;
     rows.map(|row| {
         let (seq, taken, body, said) = row?;
-        Ok(LogRecord { said, ..decode_record(seq, taken, &body, tenants, &missing)? })
+        Ok(LogRecord { attribution: said, ..decode_record(seq, taken, &body, tenants, &missing)? })
     })
     .collect()
 }
@@ -316,7 +316,7 @@ fn decode_record(
     if planted::is_active(PlantedBug::FoldTwiceAfterACrash) {
         read.facts.iter_mut().for_each(|of| of.fact.id = FactId::of_job(of.fact.visitor, &of.fact.id.receipt()));
     }
-    Ok(LogRecord { seq, facts: read.facts, admin, said: None, bytes, in_log: 0, bulk: false })
+    Ok(LogRecord { seq, facts: read.facts, admin, attribution: None, bytes, in_log: 0, bulk: false })
 }
 
 #[cfg(test)]

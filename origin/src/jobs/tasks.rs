@@ -15,8 +15,8 @@ pub mod train;
 mod trim;
 mod verify;
 
-use self::activity::RhythmJob;
-use self::audience_index::ColumnsJob;
+use self::activity::ActivityJob;
+use self::audience_index::IndexJob;
 use self::compact::CompactJob;
 use self::deliver::SendJob;
 use self::materialise::MaterialiseJob;
@@ -42,9 +42,9 @@ const TASKS: [&dyn BackgroundJob; 13] = [
     &CompactJob,
     &RollupJob,
     &VerifyJob,
-    &ColumnsJob,
+    &IndexJob,
     &MaterialiseJob,
-    &RhythmJob,
+    &ActivityJob,
     &SendJob,
     &ScrubJob,
 ];

@@ -498,10 +498,10 @@ fn a_job_that_fails_says_why_and_is_counted() {
     let mut world = World::with(0);
     world.origin.send("demo", &[page(visitor(1), 1, NOW)]);
     world.origin.conn.execute("ALTER TABLE rhythms RENAME TO elsewhere", []).unwrap();
-    let run = world.all(JobKind::Rhythm, false);
+    let run = world.all(JobKind::Activity, false);
     assert_eq!(run.outcome, Some(RunOutcome::Failed));
     assert!(run.report["error"].as_str().unwrap().contains("no such table"), "{}", run.report);
-    let rhythm = JobKind::ALL.iter().position(|job| *job == JobKind::Rhythm).unwrap();
+    let rhythm = JobKind::ALL.iter().position(|job| *job == JobKind::Activity).unwrap();
     let runs = &world.origin.metrics.jobs[rhythm].runs;
     assert_eq!(runs.each_ref().map(|counter| counter.get()), [0, 1, 0]);
     runs::measure_runs(&world.origin.conn, &world.origin.metrics).unwrap();
@@ -633,7 +633,7 @@ fn of_whom_the_store_cannot_read_no_rhythm_counts_and_all_others_do() {
     world.origin.send("demo", &[page(visitor(1), 1, NOW), page(visitor(2), 1, NOW)]);
     let damage = "UPDATE visitors SET profile = x'ff' WHERE visitor = ?1";
     world.origin.conn.execute(damage, [visitor(1).as_bytes()]).unwrap();
-    let run = world.all(JobKind::Rhythm, false);
+    let run = world.all(JobKind::Activity, false);
     assert_eq!((run.outcome, run.report), (Some(RunOutcome::Done), json!({ "people": 2, "unreadable": 1 })));
     let kept = world.origin.conn.query_row("SELECT people FROM rhythms", [], |row| row.get(0));
     assert_eq!(kept, Ok(1));
@@ -643,11 +643,11 @@ fn of_whom_the_store_cannot_read_no_rhythm_counts_and_all_others_do() {
 fn a_run_that_a_clock_put_far_off_is_not_the_last_that_ended_well_for_long() {
     let mut world = World::with(0);
     world.origin.now = NOW + 4_000 * DAY_MS;
-    world.all(JobKind::Rhythm, false);
+    world.all(JobKind::Activity, false);
     world.origin.now = NOW;
-    world.all(JobKind::Rhythm, false);
+    world.all(JobKind::Activity, false);
     runs::measure_runs(&world.origin.conn, &world.origin.metrics).unwrap();
-    let place = JobKind::ALL.iter().position(|job| *job == JobKind::Rhythm).unwrap();
+    let place = JobKind::ALL.iter().position(|job| *job == JobKind::Activity).unwrap();
     assert_eq!(world.origin.metrics.jobs[place].well_ms.get(), NOW);
 }
 

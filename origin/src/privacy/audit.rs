@@ -96,7 +96,7 @@ pub(crate) fn record_rows(
     }
     let mut asked = Vec::new();
     for (record, new) in records.iter().map(AsRef::as_ref).zip(new) {
-        let said = Attribution::of(record.said.as_ref(), record.admin);
+        let said = Attribution::of(record.attribution.as_ref(), record.admin);
         for ((tenant, ..), change) in record_changes(record, &said) {
             if change.what == "erase" {
                 let name = group.rules.tenants.by_no(tenant)?.id.to_string();

@@ -231,7 +231,7 @@ fn find_erasures<'r>(
     let log_seq = records.iter().map(|record| record.as_ref().seq.max(record.as_ref().in_log)).max().unwrap_or(0);
     let mut seen = BTreeSet::new();
     for (record, new) in records.iter().zip(&mut folded.new) {
-        let replayed = record.as_ref().said.as_ref().is_some_and(|said| said.by == crate::store::journal::BY);
+        let replayed = record.as_ref().attribution.as_ref().is_some_and(|said| said.by == crate::store::journal::BY);
         for CheckedFact { tenant, fact } in &record.as_ref().facts {
             if matches!(fact.what, FactKind::Erasure { .. }) {
                 let known = crate::erasures::registry::erasure_progress(group.tx, *tenant, fact.id)?.is_some();

@@ -70,7 +70,7 @@ pub(super) fn set_facts_aside(
     let mut put = conn.prepare_cached(PUT)?;
     let mut new = 0;
     for PlacedFact { fact, admin, record } in facts {
-        let said = records.get(record).and_then(|record| record.as_ref().said.as_ref());
+        let said = records.get(record).and_then(|record| record.as_ref().attribution.as_ref());
         let said = said.map(|said| serde_json::json!(said).to_string());
         new += put.execute((row, fact.id.as_bytes(), CheckedBytes(facts::encode_one(fact)), admin, said))? as u64;
     }
@@ -118,9 +118,9 @@ pub(crate) fn records_of(
         let said: Option<String> = one.get(3)?;
         let said: Option<Attribution> = said.and_then(|said| serde_json::from_str(&said).ok());
         let checked = CheckedFact { tenant, fact: facts::decode_one(&fact.0)? };
-        match records.last_mut().filter(|record| record.admin == admin && record.said == said) {
+        match records.last_mut().filter(|record| record.admin == admin && record.attribution == said) {
             Some(record) => record.facts.push(checked),
-            None => records.push(LogRecord { admin, said, ..LogRecord::of(vec![checked]) }),
+            None => records.push(LogRecord { admin, attribution: said, ..LogRecord::of(vec![checked]) }),
         }
     }
     Ok(records.into_iter().map(Arc::new).collect())

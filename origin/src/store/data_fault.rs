@@ -4,7 +4,7 @@
 pub const MARKER: &str = "causeway.marker";
 
 /// File name of the audience index; only a directory with a store has one.
-pub(crate) const AUDIENCE_INDEX: &str = "columns";
+pub(crate) const AUDIENCE_INDEX: &str = "audience-index";
 
 /// File name of the log in the data directory.
 pub const LOG: &str = "log.db";

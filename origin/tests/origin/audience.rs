@@ -276,7 +276,7 @@ fn each_member_of_an_audience_has_its_next_best_send_time() {
     };
     origin.send(&(0..21).map(|days| came(1, days)).chain([came(2, 0)]).collect::<Vec<_>>());
     counted(&origin, &token, &json!({}), 2);
-    assert_eq!(place.json(&["job", "run", "rhythm"]), json!({ "people": 2 }));
+    assert_eq!(place.json(&["job", "run", "activity"]), json!({ "people": 2 }));
 
     let ask = |accept: &str, body: Value| ask(&origin, &token, "schedule", accept, &body);
     let answer = ask("application/x-ndjson", json!({"filter": {}, "hours": 169}));

@@ -8,7 +8,7 @@ use crate::support::{Answer, Origin, Place, SOON, TENANTS, hold, once, page, vis
 
 /// Without timers, and with a tenant that forgets.
 const CALLED: &str = r#"
-jobs = { trim_hours = 0, retention_hours = 0, reconcile_hours = 0, train_hours = 0, rollup_hours = 0, rhythm_hours = 0, scrub_hours = 0 }
+jobs = { trim_hours = 0, retention_hours = 0, reconcile_hours = 0, train_hours = 0, rollup_hours = 0, activity_hours = 0, scrub_hours = 0 }
 
 [[tenant]]
 name = "demo"
@@ -92,7 +92,7 @@ fn a_command_says_what_it_would_do_and_its_runs_are_history_too() {
         ("trim", json!({ "visitors": 0, "changed": 0, "segments": 0, "actions": 0, "lookups": 0 })),
         ("retention", json!({ "visitors": 0, "forgotten": 0 })),
         ("rollup", json!({ "people": 0, "changed": 0, "sums": 0 })),
-        ("rhythm", json!({ "people": 0 })),
+        ("activity", json!({ "people": 0 })),
         ("scrub", SOUND.clone()),
     ] {
         assert_eq!(place.json(&["job", "run", job, "--dry-run"]), came);
@@ -162,7 +162,7 @@ fn a_job_that_is_due_at_the_start_runs_then_and_not_again() {
     };
     let by_timer = |jobs: &[&str]| jobs.iter().map(|job| ((*job).to_owned(), "timer".to_owned())).collect::<Vec<_>>();
     // Newest first: what goes by age waits for a sync that vouches for the date.
-    let all = by_timer(&["rollup", "retention", "trim", "scrub", "rhythm", "reconcile"]);
+    let all = by_timer(&["rollup", "retention", "trim", "scrub", "activity", "reconcile"]);
     let origin = place.serve();
     let ran = |all: &[(String, String)]| {
         let named = named(&origin);
@@ -175,7 +175,7 @@ fn a_job_that_is_due_at_the_start_runs_then_and_not_again() {
     let before = place.rhythm_due();
     let origin = place.serve();
     place.looked(before);
-    assert_eq!(named(&origin), [by_timer(&["rhythm", "rhythm"]), all].concat(), "the one that was due, and no other");
+    assert_eq!(named(&origin), [by_timer(&["activity", "activity"]), all].concat(), "the one that was due, and no other");
 }
 
 /// Flips a bit of a visitor's id in the table of visitors, in the store's file: no index learns of it.

@@ -138,11 +138,11 @@ impl Place {
         origin
     }
 
-    /// Makes the sums of rhythm due in two seconds, of a store that nobody serves. Gives their last run, as [`Self::looked`]
+    /// Makes the activity histogram due in two seconds, of a store that nobody serves. Gives their last run, as [`Self::looked`]
     /// takes it.
     pub(crate) fn rhythm_due(&self) -> i64 {
         const RAN: &str = "INSERT INTO runs (job, woken, dry_run, asked, started, ended, outcome)
-            VALUES ('rhythm', 'timer', 0, ?1, ?1, ?1, 'done')";
+            VALUES ('activity', 'timer', 0, ?1, ?1, ?1, 'done')";
         let store = rusqlite::Connection::open(self.path().join("data/causeway.db")).unwrap();
         store.execute(RAN, [i64::try_from(now() - 24 * 3_600_000 + 2_000).unwrap()]).unwrap();
         store.last_insert_rowid()
@@ -150,8 +150,8 @@ impl Place {
 
     /// Waits until they ran again: what was due before them has run then too, as what is due first goes first.
     pub(crate) fn looked(&self, before: i64) {
-        within(SOON, "the sums of rhythm ran again", || {
-            let last = self.json(&["job", "list", "--job", "rhythm"])[0].clone();
+        within(SOON, "the activity histogram ran again", || {
+            let last = self.json(&["job", "list", "--job", "activity"])[0].clone();
             once(last, |last| last["run"].as_i64() > Some(before) && last["outcome"] == "done")
         });
     }

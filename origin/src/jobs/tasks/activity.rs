@@ -9,11 +9,11 @@ use rusqlite::TransactionBehavior;
 
 /// The job `rhythm`: sums the activity histograms of all people.
 #[derive(Debug)]
-pub(crate) struct RhythmJob;
+pub(crate) struct ActivityJob;
 
-impl BackgroundJob for RhythmJob {
+impl BackgroundJob for ActivityJob {
     fn kind(&self) -> JobKind {
-        JobKind::Rhythm
+        JobKind::Activity
     }
 
     fn run(&self, context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {

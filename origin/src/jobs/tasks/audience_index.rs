@@ -8,11 +8,11 @@ use serde_json::json;
 
 /// The job `columns`: requests a rebuild of the audience index by the serving process.
 #[derive(Debug)]
-pub(crate) struct ColumnsJob;
+pub(crate) struct IndexJob;
 
-impl BackgroundJob for ColumnsJob {
+impl BackgroundJob for IndexJob {
     fn kind(&self) -> JobKind {
-        JobKind::Columns
+        JobKind::Index
     }
 
     fn run(&self, context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {

@@ -68,7 +68,7 @@ fn what_begins_anew_fails_beside_one_that_writes_for_too_long_and_says_why() {
     for (job, dry_run, outcome) in [
         (JobKind::Trim, false, RunOutcome::Interrupted),
         (JobKind::Trim, true, RunOutcome::Failed),
-        (JobKind::Rhythm, false, RunOutcome::Failed),
+        (JobKind::Activity, false, RunOutcome::Failed),
     ] {
         let mut world = World::with(0);
         old(&mut world, 10);

@@ -45,7 +45,7 @@ fn a_timer_begins_nothing_that_goes_by_age_on_a_date_that_no_sync_vouches_for() 
         assert!(thread.look().unwrap() <= LOOK);
         assert_eq!(ran(&thread, JobKind::Trim), [(Trigger::Timer, None)]);
         assert_eq!([JobKind::Retention, JobKind::Rollup].map(|job| ran(&thread, job)), [[], []]);
-        assert_eq!(ran(&thread, JobKind::Rhythm), [(Trigger::Timer, Some(RunOutcome::Done))], "others run");
+        assert_eq!(ran(&thread, JobKind::Activity), [(Trigger::Timer, Some(RunOutcome::Done))], "others run");
     }
     let by_call = RunRequest { job: JobKind::Retention, tenant: None, trigger: Trigger::Signal, dry_run: false };
     let cut = runs::request_run(&mut thread.conn, RunRequest { trigger: Trigger::Timer, ..by_call }, clock::now())

@@ -65,7 +65,7 @@ impl IntakeSteps {
         self.truncated = folded;
         for (seq, IncomingSync { facts, batches, admin, attribution: said, .. }) in (first..).zip(syncs) {
             let bytes = batches.iter().map(Vec::len).sum();
-            self.backlog.push(LogRecord { seq, facts, admin, said, bytes, in_log: 0, bulk: false });
+            self.backlog.push(LogRecord { seq, facts, admin, attribution: said, bytes, in_log: 0, bulk: false });
         }
         Ok(())
     }

@@ -27,7 +27,7 @@ use crate::stop::Stop;
 
 /// No job runs by itself, and nobody's siblings are told while something is measured.
 pub(super) const SETTINGS: &str = "sibling_publish_s = 3600
-jobs = { trim_hours = 0, retention_hours = 0, reconcile_hours = 0, rollup_hours = 0, rhythm_hours = 0, scrub_hours = 0 }
+jobs = { trim_hours = 0, retention_hours = 0, reconcile_hours = 0, rollup_hours = 0, activity_hours = 0, scrub_hours = 0 }
 ";
 const BATCH: usize = 1_000;
 /// KV writes asked for at once.
