@@ -34,7 +34,7 @@ use placement_kind::{PlacementCandidate, PlacementKind};
 use worth::AdWorth;
 pub use worth::{CTR_PPB, CVR_PPB, ModelScores, PRICE_MICROS};
 
-/// The person in front of whom ads are placed.
+/// Person that the ads of a page are decided for.
 #[derive(Debug, Clone, Default)]
 pub struct Person<'a> {
     /// Actions of each visitor that counts ([`PersonView::actions`]), followed by the reservations of the request's own
