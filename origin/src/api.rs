@@ -208,7 +208,8 @@ impl ApiState {
         let batch = facts::encode_batch(&FactBatch { tenant: tenant.id.clone(), facts });
         let request = SyncRequest { facts: vec![batch], applied: applied.to_vec(), ..SyncRequest::default() };
         let read = intake::read_admins(request, &live.rules.tenants, clock::now());
-        let answer = writer.sync(IncomingSync { attribution: said, ..read }).await.map_err(|e| unavailable_error(&e))?;
+        let answer =
+            writer.sync(IncomingSync { attribution: said, ..read }).await.map_err(|e| unavailable_error(&e))?;
         match answer.rejected.into_iter().next() {
             Some(refused) => Err(ApiError::new(StatusCode::BAD_REQUEST, "refused", refused.message)),
             None => Ok(()),

@@ -355,7 +355,10 @@ fn is_usage(e: &anyhow::Error) -> bool {
         || matches!(e.downcast_ref(), Some(ImportError::File(FileError::Name(_))))
         || matches!(e.downcast_ref(), Some(AnswerError::Uncounted(..) | AnswerError::Precision))
         || matches!(e.downcast_ref(), Some(SendError::Name | SendError::Count | SendError::PerSecond))
-        || matches!(e.downcast_ref(), Some(MaterialiseError::Hours | MaterialiseError::Every(_) | MaterialiseError::Itself(_)))
+        || matches!(
+            e.downcast_ref(),
+            Some(MaterialiseError::Hours | MaterialiseError::Every(_) | MaterialiseError::Itself(_))
+        )
 }
 
 fn say_json(message: &str) {

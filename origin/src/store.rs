@@ -5,6 +5,7 @@
 
 pub mod names;
 pub mod priority;
+pub(crate) mod tables;
 pub mod tenants;
 pub mod write_txn;
 

@@ -166,7 +166,11 @@ pub(crate) fn new_exposures(
         let known = own.get(of.code).is_some_and(|exposure| exposure.arm == arm || exposure.mixed);
         (!known).then_some((of.code, FirstExposure { arm, at: state.now, mixed: false }))
     };
-    if question.arms().is_empty() { Vec::new() } else { question.exposing_experiments().into_iter().filter_map(exposed).collect() }
+    if question.arms().is_empty() {
+        Vec::new()
+    } else {
+        question.exposing_experiments().into_iter().filter_map(exposed).collect()
+    }
 }
 
 /// The codes of the ads that signed insertions name, for any visitor and of any age, because a page may show an ad for

@@ -214,8 +214,12 @@ fn materialise_error(e: &MaterialiseError) -> ApiError {
     match e {
         MaterialiseError::Hours => ApiError::field("hours", "bad_hours", e.to_string()),
         MaterialiseError::Every(_) => ApiError::field("every_hours", "bad_hours", e.to_string()),
-        MaterialiseError::Itself(_) | MaterialiseError::Circle(_) => ApiError::field("filter", "asks_itself", e.to_string()),
-        MaterialiseError::TooMany | MaterialiseError::Events(_) => ApiError::new(StatusCode::CONFLICT, "too_many", e.to_string()),
+        MaterialiseError::Itself(_) | MaterialiseError::Circle(_) => {
+            ApiError::field("filter", "asks_itself", e.to_string())
+        }
+        MaterialiseError::TooMany | MaterialiseError::Events(_) => {
+            ApiError::new(StatusCode::CONFLICT, "too_many", e.to_string())
+        }
         MaterialiseError::Store(e) => ApiError::unwritten(e),
     }
 }

@@ -3,6 +3,7 @@
 //! A plain hash is enough, as the tokens are random and long: there is no dictionary to try.
 
 use crate::base::attribution::Attribution;
+use crate::store::tables::tokens;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use causeway_shared::base::ids::Millis;
@@ -118,17 +119,13 @@ pub enum TokenError {
 /// # Errors
 /// [`TokenError`].
 pub fn create_token(conn: &Connection, grant: TokenGrant<'_>, now: Millis) -> Result<(AdminToken, String), TokenError> {
-    const INSERT: &str =
-        "INSERT INTO tokens (hash, role, name, created, tenant, expires) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
     let TokenGrant { role, name, tenant, expires_ms } = grant;
     let text = format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(key_file::random_bytes::<32>()?));
     let values = (hash(&text), role.as_str(), name, signed(now), tenant, expires_ms.map(signed));
-    conn.execute(INSERT, values).map_err(StoreError::from)?;
+    conn.execute(tokens::TOKENS_INSERT, values).map_err(StoreError::from)?;
     let (id, name, tenant) = (conn.last_insert_rowid(), name.to_owned(), tenant.map(str::to_owned));
     Ok((AdminToken { id, role, name, created_ms: now, revoked_ms: None, tenant, expires_ms, used_ms: None }, text))
 }
-
-const COLUMNS: &str = "token, role, name, created, revoked, tenant, expires, used";
 
 fn read(row: &Row<'_>) -> Result<AdminToken, StoreError> {
     let time = |column: usize| row.get::<_, Option<i64>>(column).map(|time| time.map(unsigned));
@@ -152,8 +149,7 @@ pub fn find_token(conn: &Connection, text: &str, now: Millis) -> Result<Option<A
     if text.len() != LENGTH {
         return Ok(None);
     }
-    let find = format!("SELECT {COLUMNS} FROM tokens WHERE hash = ?1 AND revoked IS NULL");
-    let mut statement = conn.prepare_cached(&find)?;
+    let mut statement = conn.prepare_cached(tokens::TOKENS_VALID_BY_HASH)?;
     let mut rows = statement.query([hash(text)])?;
     let found = rows.next()?.map(read).transpose()?;
     Ok(found.filter(|token| token.expires_ms.is_none_or(|expires| expires > now)))
@@ -164,7 +160,7 @@ pub fn find_token(conn: &Connection, text: &str, now: Millis) -> Result<Option<A
 /// # Errors
 /// [`StoreError`].
 pub fn list_tokens(conn: &Connection) -> Result<Vec<AdminToken>, StoreError> {
-    let mut statement = conn.prepare(&format!("SELECT {COLUMNS} FROM tokens ORDER BY token"))?;
+    let mut statement = conn.prepare(tokens::TOKENS_ALL)?;
     let mut rows = statement.query([])?;
     let mut tokens = Vec::new();
     while let Some(row) = rows.next()? {
@@ -184,8 +180,7 @@ pub fn is_use_due(token: &AdminToken, now: Millis) -> bool {
 /// # Errors
 /// [`StoreError::Sqlite`].
 pub fn note_use(conn: &Connection, id: i64, now: Millis) -> Result<(), StoreError> {
-    const NOTE: &str = "UPDATE tokens SET used = ?2 WHERE token = ?1 AND ifnull(used, 0) < ?2";
-    conn.execute(NOTE, (id, signed(whole_hour(now))))?;
+    conn.execute(tokens::TOKENS_SET_USED, (id, signed(whole_hour(now))))?;
     Ok(())
 }
 
@@ -198,8 +193,7 @@ fn whole_hour(now: Millis) -> Millis {
 /// # Errors
 /// [`StoreError::Sqlite`].
 pub fn revoke_token(conn: &Connection, id: i64, now: Millis) -> Result<bool, StoreError> {
-    const REVOKE: &str = "UPDATE tokens SET revoked = ?2 WHERE token = ?1 AND revoked IS NULL";
-    Ok(conn.execute(REVOKE, (id, signed(now)))? == 1)
+    Ok(conn.execute(tokens::TOKENS_REVOKE, (id, signed(now)))? == 1)
 }
 
 fn hash(text: &str) -> [u8; 32] {

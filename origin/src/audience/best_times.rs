@@ -20,6 +20,7 @@ use rusqlite::{Connection, OptionalExtension as _, Row};
 
 use crate::base::integers::signed;
 use crate::base::time_zones;
+use crate::store::tables::rhythms;
 use crate::store::tenants::{TenantContext, Tenants};
 use crate::store::{CheckedBytes, PersonNo, StoreError, TenantNo, visitor_at};
 
@@ -94,9 +95,8 @@ impl TenantHabits {
     /// # Errors
     /// [`StoreError`].
     pub fn load(conn: &Connection, tenant: &TenantContext) -> Result<Self, StoreError> {
-        const HOURS_OF: &str = "SELECT hours FROM rhythms WHERE tenant = ?1";
         const TOKEN: &str = "SELECT token FROM attribute_names WHERE tenant = ?1 AND name = ?2 AND kind = ?3";
-        let hours = conn.prepare_cached(HOURS_OF)?.query_row([tenant.no.0], |row| row.get(0));
+        let hours = conn.prepare_cached(rhythms::RHYTHMS_HOURS_OF_TENANT)?.query_row([tenant.no.0], |row| row.get(0));
         let population = match hours.optional()? {
             Some(CheckedBytes(bytes)) => {
                 decode_population(&bytes).ok_or(StoreError::Corrupt { what: "activity histogram of all people" })?
@@ -272,11 +272,10 @@ impl ActivitySums {
     /// # Errors
     /// [`StoreError::Sqlite`]; the caller must roll the transaction back.
     pub fn keep(&self, tx: &Connection, now: Millis) -> Result<(), StoreError> {
-        const PUT: &str = "INSERT INTO rhythms (tenant, people, summed, hours) VALUES (?1, ?2, ?3, ?4)";
-        tx.execute("DELETE FROM rhythms", [])?;
+        tx.execute(rhythms::RHYTHMS_DELETE_ALL, [])?;
         for (tenant, TenantActivity { population, people, .. }) in &self.tenants {
             let hours: Vec<u8> = population.hours().iter().flat_map(|hour| hour.to_be_bytes()).collect();
-            tx.execute(PUT, (tenant.0, signed(*people), signed(now), CheckedBytes(hours)))?;
+            tx.execute(rhythms::RHYTHMS_INSERT, (tenant.0, signed(*people), signed(now), CheckedBytes(hours)))?;
         }
         Ok(())
     }

@@ -8,10 +8,8 @@ use rusqlite::{Connection, params_from_iter};
 
 use crate::campaigns::catalogue::TenantNumbers;
 use crate::store::StoreError;
+use crate::store::tables::{send_people, sends};
 
-const SENDS: &str =
-    "tenant, name, filter, count, experiment, webhook, per_second, random, asked, chosen, next, delivered,
-    control, gone, merged, \"left\", due, tries, error";
 const SEND_COLUMNS: usize = 19;
 
 /// A drawn person: position, visitor, arm, outcome, and time of the outcome.
@@ -33,12 +31,12 @@ impl ReplacedSends {
         if !conn.table_exists(None, "sends")? {
             return Ok(Self::default());
         }
-        let mut sends = conn.prepare(&format!("SELECT {SENDS}, send FROM sends"))?;
+        let mut sends = conn.prepare(sends::SENDS_ALL_COLUMNS)?;
         let sends = sends.query_map([], |row| {
             let values = (0..SEND_COLUMNS).map(|column| row.get(column)).collect::<Result<_, _>>()?;
             Ok((row.get(SEND_COLUMNS)?, values))
         })?;
-        let mut people = conn.prepare("SELECT send, place, visitor, arm, outcome, at FROM send_people")?;
+        let mut people = conn.prepare(send_people::SEND_PEOPLE_ALL)?;
         let people = people.query_map([], |row| {
             Ok((row.get(0)?, (row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?, row.get(5)?)))
         })?;
@@ -51,24 +49,18 @@ impl ReplacedSends {
     /// # Errors
     /// [`StoreError::Sqlite`].
     pub fn bring(&self, conn: &Connection, numbers: &TenantNumbers) -> Result<(), StoreError> {
-        conn.execute("UPDATE sends SET due = NULL, error = 'stopped' WHERE due IS NOT NULL", [])?;
-        const DROP_PEOPLE: &str =
-            "DELETE FROM send_people WHERE send IN (SELECT send FROM sends WHERE tenant = ?1 AND name = ?2)";
-        const DROP: &str = "DELETE FROM sends WHERE tenant = ?1 AND name = ?2";
+        conn.execute(sends::SENDS_STOP_ALL, [])?;
         let mut here = BTreeMap::new();
         for (send, row) in &self.sends {
             let mut row = row.clone();
             let [Value::Integer(tenant), name, ..] = row.as_mut_slice() else { continue };
             *tenant = numbers.of(*tenant);
-            conn.prepare_cached(DROP_PEOPLE)?.execute((*tenant, &*name))?;
-            conn.prepare_cached(DROP)?.execute((*tenant, &*name))?;
-            let put = format!("INSERT INTO sends ({SENDS}) VALUES ({})", vec!["?"; SEND_COLUMNS].join(", "));
-            conn.prepare_cached(&put)?.execute(params_from_iter(&row))?;
+            conn.prepare_cached(send_people::SEND_PEOPLE_DELETE_OF_NAMED_SEND)?.execute((*tenant, &*name))?;
+            conn.prepare_cached(sends::SENDS_DELETE_BY_NAME)?.execute((*tenant, &*name))?;
+            conn.prepare_cached(sends::SENDS_INSERT_ALL_COLUMNS)?.execute(params_from_iter(&row))?;
             here.insert(*send, conn.last_insert_rowid());
         }
-        const PUT: &str =
-            "INSERT INTO send_people (send, place, visitor, arm, outcome, at) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
-        let mut put = conn.prepare_cached(PUT)?;
+        let mut put = conn.prepare_cached(send_people::SEND_PEOPLE_INSERT)?;
         for (send, (place, visitor, arm, outcome, at)) in &self.people {
             if let Some(send) = here.get(send) {
                 put.execute((send, place, visitor, arm, outcome, at))?;

@@ -21,6 +21,7 @@ use serde_json::{Value, json};
 use crate::audience::query;
 use crate::base::integers::{signed, unsigned};
 use crate::store::names::events::{self, EventNameError};
+use crate::store::tables::{audience_members, audiences};
 use crate::store::tenants::{TenantContext, Tenants};
 use crate::store::{StoreError, TenantNo, visitor_at};
 use crate::views::read::{self, StoreView};
@@ -28,8 +29,6 @@ use crate::views::segments;
 
 /// Rows and members compared at once. Their differences are written in one transaction.
 const PAGE: usize = 500;
-/// Sets the next due time unless the audience was changed during the refresh.
-const DUE: &str = "UPDATE audiences SET due = ?3 WHERE tenant = ?1 AND segment = ?2 AND filter IS ?4 AND due IS ?5";
 
 /// A materialised audience.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -132,14 +131,10 @@ impl MaterializedAudience {
     /// # Errors
     /// [`MaterialiseError::TooMany`], [`MaterialiseError::Circle`], and errors of the store.
     pub fn keep(&self, conn: &Connection, tenant: &TenantContext) -> Result<(), MaterialiseError> {
-        const COUNT: &str = "SELECT count(*) FROM audiences WHERE tenant = ?1 AND segment <> ?2";
-        const KEEP: &str =
-            "INSERT INTO audiences (tenant, segment, filter, hours, every_hours, due, members) VALUES (?1, ?2, ?3, ?4, ?5, ?6, 0)
-            ON CONFLICT DO UPDATE SET filter = ?3, hours = ?4, every_hours = ?5, due = ?6";
         // An immediate transaction serialises callers: two audiences could be valid alone but form a circle together.
         let tx = Transaction::new_unchecked(conn, TransactionBehavior::Immediate)?;
         let key = (self.tenant.0, self.segment.0);
-        let others: i64 = tx.prepare_cached(COUNT)?.query_row(key, |row| row.get(0))?;
+        let others: i64 = tx.prepare_cached(audiences::AUDIENCES_COUNT_OTHERS)?.query_row(key, |row| row.get(0))?;
         if unsigned(others) >= limits::AUDIENCES as u64 {
             return Err(MaterialiseError::TooMany);
         }
@@ -150,7 +145,7 @@ impl MaterializedAudience {
         }
         let due = self.due.map(signed);
         let values = (self.tenant.0, self.segment.0, &self.filter, self.hours, self.every_hours, due);
-        tx.prepare_cached(KEEP)?.execute(values)?;
+        tx.prepare_cached(audiences::AUDIENCES_UPSERT)?.execute(values)?;
         Ok(tx.commit()?)
     }
 
@@ -183,8 +178,7 @@ impl MaterializedAudience {
     /// # Errors
     /// [`StoreError`].
     pub fn drop(conn: &Connection, tenant: TenantNo, segment: SegmentId, now: Millis) -> Result<bool, StoreError> {
-        const DROP: &str = "UPDATE audiences SET filter = NULL, due = ?3 WHERE tenant = ?1 AND segment = ?2";
-        Ok(conn.prepare_cached(DROP)?.execute((tenant.0, segment.0, signed(now)))? > 0)
+        Ok(conn.prepare_cached(audiences::AUDIENCES_CLEAR_FILTER)?.execute((tenant.0, segment.0, signed(now)))? > 0)
     }
 
     fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
@@ -218,9 +212,7 @@ impl MaterializedAudience {
 /// # Errors
 /// [`StoreError`].
 pub fn list_audiences(conn: &Connection, tenant: Option<TenantNo>) -> Result<Vec<MaterializedAudience>, StoreError> {
-    const READ: &str = "SELECT tenant, segment, filter, hours, every_hours, due, refreshed, members FROM audiences
-        WHERE ?1 IS NULL OR tenant = ?1 ORDER BY tenant, segment";
-    let mut statement = conn.prepare_cached(READ)?;
+    let mut statement = conn.prepare_cached(audiences::AUDIENCES_ALL_OR_OF_TENANT)?;
     let all = statement.query_map([tenant.map(|no| no.0)], MaterializedAudience::read)?.collect::<Result<_, _>>()?;
     Ok(all)
 }
@@ -305,10 +297,8 @@ pub fn compare_page(
     after: Option<VisitorId>,
     now: Millis,
 ) -> Result<ComparedPage, StoreError> {
-    const READ: &str = "SELECT visitor, until FROM audience_members
-        WHERE tenant = ?1 AND segment = ?2 AND visitor > ?3 ORDER BY visitor LIMIT ?4";
     let from = after.as_ref().map_or(&[][..], |visitor| visitor.as_bytes());
-    let mut statement = conn.prepare_cached(READ)?;
+    let mut statement = conn.prepare_cached(audience_members::AUDIENCE_MEMBERS_PAGE)?;
     let rows = statement.query_map((audience.tenant.0, audience.segment.0, from, PAGE as i64), |row| {
         Ok((visitor_at(row, 0)?, HourStamp(row.get(1)?)))
     })?;
@@ -411,15 +401,16 @@ pub fn note_changes(
     audience: &MaterializedAudience,
     changes: &[MemberChange],
 ) -> Result<(), StoreError> {
-    const HOLD: &str = "INSERT OR REPLACE INTO audience_members (tenant, segment, visitor, until)
-        SELECT ?1, ?2, ?3, ?4 WHERE NOT EXISTS (SELECT 1 FROM erased WHERE tenant = ?1 AND visitor = ?3)";
-    const LEAVE: &str = "DELETE FROM audience_members WHERE tenant = ?1 AND segment = ?2 AND visitor = ?3";
     let (tenant, segment) = (audience.tenant.0, audience.segment.0);
     for MemberChange { visitor, until } in changes {
         let visitor = visitor.as_bytes();
         match until {
-            Some(until) => tx.prepare_cached(HOLD)?.execute((tenant, segment, visitor, until.0))?,
-            None => tx.prepare_cached(LEAVE)?.execute((tenant, segment, visitor))?,
+            Some(until) => tx
+                .prepare_cached(audience_members::AUDIENCE_MEMBERS_REPLACE_UNLESS_ERASED)?
+                .execute((tenant, segment, visitor, until.0))?,
+            None => {
+                tx.prepare_cached(audience_members::AUDIENCE_MEMBERS_DELETE)?.execute((tenant, segment, visitor))?
+            }
         };
     }
     Ok(())
@@ -436,16 +427,25 @@ pub fn note_refreshed(
     members: u64,
     (began, ended): (Millis, Millis),
 ) -> Result<(), StoreError> {
-    const GONE: &str = "DELETE FROM audiences WHERE tenant = ?1 AND segment = ?2 AND filter IS NULL";
-    const DONE: &str = "UPDATE audiences SET refreshed = ?3, members = ?4 WHERE tenant = ?1 AND segment = ?2";
     let (tenant, segment) = (audience.tenant.0, audience.segment.0);
     if audience.filter.is_none() {
-        conn.prepare_cached(GONE)?.execute((tenant, segment))?;
+        conn.prepare_cached(audiences::AUDIENCES_DELETE_IF_CLEARED)?.execute((tenant, segment))?;
         return Ok(());
     }
     let due = (audience.every_hours > 0).then(|| signed(began + u64::from(audience.every_hours) * HOUR_MS));
-    conn.prepare_cached(DONE)?.execute((tenant, segment, signed(audience.moment(ended)), signed(members)))?;
-    conn.prepare_cached(DUE)?.execute((tenant, segment, due, &audience.filter, audience.due.map(signed)))?;
+    conn.prepare_cached(audiences::AUDIENCES_SET_REFRESHED)?.execute((
+        tenant,
+        segment,
+        signed(audience.moment(ended)),
+        signed(members),
+    ))?;
+    conn.prepare_cached(audiences::AUDIENCES_SET_DUE_IF_UNCHANGED)?.execute((
+        tenant,
+        segment,
+        due,
+        &audience.filter,
+        audience.due.map(signed),
+    ))?;
     Ok(())
 }
 
@@ -455,7 +455,7 @@ pub fn note_refreshed(
 /// [`StoreError`].
 pub fn postpone_refresh(conn: &Connection, audience: &MaterializedAudience, now: Millis) -> Result<(), StoreError> {
     let at = Some(signed(now.saturating_add(HOUR_MS)));
-    conn.prepare_cached(DUE)?.execute((
+    conn.prepare_cached(audiences::AUDIENCES_SET_DUE_IF_UNCHANGED)?.execute((
         audience.tenant.0,
         audience.segment.0,
         at,
@@ -482,8 +482,6 @@ pub fn next_due(conn: &Connection, now: Millis) -> Result<Option<Millis>, StoreE
 /// # Errors
 /// [`StoreError`].
 pub fn forget_visitor(conn: &Connection, tenant: TenantNo, visitor: VisitorId) -> Result<(), StoreError> {
-    const FORGET: &str = "DELETE FROM audience_members WHERE tenant = ?1
-        AND segment IN (SELECT segment FROM audiences WHERE tenant = ?1) AND visitor = ?2";
-    conn.prepare_cached(FORGET)?.execute((tenant.0, visitor.as_bytes()))?;
+    conn.prepare_cached(audience_members::AUDIENCE_MEMBERS_DELETE_VISITOR)?.execute((tenant.0, visitor.as_bytes()))?;
     Ok(())
 }

@@ -14,6 +14,7 @@ use crate::base::integers::{signed, unsigned};
 use crate::campaigns::catalogue;
 use crate::campaigns::experiment::results;
 use crate::store::names::events::{self, EventNameError};
+use crate::store::tables::{send_people, sends};
 use crate::store::tenants::{TenantContext, Tenants};
 use crate::store::{StoreError, TenantNo, visitor_at};
 
@@ -154,9 +155,6 @@ impl From<rusqlite::Error> for SendError {
     }
 }
 
-const COLUMNS: &str = "send, tenant, name, filter, count, experiment, webhook, per_second, random, asked, chosen, next,
-    delivered, control, gone, merged, \"left\", due, error";
-
 impl Send {
     /// Begins a send, or resumes the send of that name if it was stopped or failed. A completed send stays as it is.
     ///
@@ -170,12 +168,6 @@ impl Send {
         random: u64,
         now: Millis,
     ) -> Result<Self, SendError> {
-        const COUNT: &str = "SELECT count(*) FROM sends WHERE tenant = ?1";
-        const PUT: &str =
-            "INSERT INTO sends (tenant, name, filter, count, experiment, webhook, per_second, random, asked, due)
-            VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?9)";
-        const ON: &str = "UPDATE sends SET due = ?2, tries = 0, error = NULL
-            WHERE send = ?1 AND (error IS NOT NULL OR due > ?2)";
         let tx = conn.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
         let there = find_send(&tx, tenant.no, name)?;
         // A completed send is returned as it is, even if its experiment or its webhook no longer exists.
@@ -190,9 +182,9 @@ impl Send {
             if there.terms != *terms {
                 return Err(SendError::Other(name.to_owned()));
             }
-            tx.execute(ON, (there.no, signed(now)))?;
+            tx.execute(sends::SENDS_RESUME, (there.no, signed(now)))?;
         } else {
-            let sends: i64 = tx.query_row(COUNT, [tenant.no.0], |row| row.get(0))?;
+            let sends: i64 = tx.query_row(sends::SENDS_COUNT_OF_TENANT, [tenant.no.0], |row| row.get(0))?;
             if unsigned(sends) >= limits::SENDS as u64 {
                 return Err(SendError::TooMany);
             }
@@ -201,7 +193,7 @@ impl Send {
                 events::declare_of(&tx, tenant.no, &filter, now)?;
             }
             let (no, random, now) = (tenant.no.0, random.cast_signed(), signed(now));
-            tx.execute(PUT, (no, name, filter, count, experiment, webhook, per_second, random, now))?;
+            tx.execute(sends::SENDS_INSERT, (no, name, filter, count, experiment, webhook, per_second, random, now))?;
         }
         let begun = find_send(&tx, tenant.no, name)?;
         tx.commit()?;
@@ -307,8 +299,7 @@ pub fn find_experiment(conn: &Connection, tenant: TenantNo, id: &str) -> Result<
 /// # Errors
 /// [`StoreError`].
 pub fn find_send(conn: &Connection, tenant: TenantNo, name: &str) -> Result<Option<Send>, StoreError> {
-    let read = format!("SELECT {COLUMNS} FROM sends WHERE tenant = ?1 AND name = ?2");
-    Ok(conn.prepare_cached(&read)?.query_row((tenant.0, name), Send::read).optional()?)
+    Ok(conn.prepare_cached(sends::SENDS_BY_NAME)?.query_row((tenant.0, name), Send::read).optional()?)
 }
 
 /// The sends of one tenant, or of all tenants, in the order of their requests.
@@ -316,8 +307,7 @@ pub fn find_send(conn: &Connection, tenant: TenantNo, name: &str) -> Result<Opti
 /// # Errors
 /// [`StoreError`].
 pub fn list_sends(conn: &Connection, tenant: Option<TenantNo>) -> Result<Vec<Send>, StoreError> {
-    let read = format!("SELECT {COLUMNS} FROM sends WHERE ?1 IS NULL OR tenant = ?1 ORDER BY send");
-    let mut statement = conn.prepare_cached(&read)?;
+    let mut statement = conn.prepare_cached(sends::SENDS_ALL_OR_OF_TENANT)?;
     Ok(statement.query_map([tenant.map(|no| no.0)], Send::read)?.collect::<Result<_, _>>()?)
 }
 
@@ -329,8 +319,7 @@ const FAR_MS: Millis = 86_400_000;
 /// # Errors
 /// [`StoreError`].
 pub fn due_sends(conn: &Connection, now: Millis) -> Result<Vec<Send>, StoreError> {
-    let read = format!("SELECT {COLUMNS} FROM sends WHERE due <= ?1 OR due > ?1 + ?2 ORDER BY due, send");
-    let mut statement = conn.prepare_cached(&read)?;
+    let mut statement = conn.prepare_cached(sends::SENDS_DUE)?;
     Ok(statement.query_map([signed(now), signed(FAR_MS)], Send::read)?.collect::<Result<_, _>>()?)
 }
 
@@ -339,9 +328,8 @@ pub fn due_sends(conn: &Connection, now: Millis) -> Result<Vec<Send>, StoreError
 /// # Errors
 /// [`StoreError`].
 pub fn next_due(conn: &Connection, now: Millis) -> Result<Option<Millis>, StoreError> {
-    const FIRST: &str = "SELECT min(iif(due > ?1 + ?2, ?1, due)) FROM sends WHERE due IS NOT NULL";
     let row = [signed(now), signed(FAR_MS)];
-    let due: Option<i64> = conn.prepare_cached(FIRST)?.query_row(row, |row| row.get(0))?;
+    let due: Option<i64> = conn.prepare_cached(sends::SENDS_NEXT_DUE)?.query_row(row, |row| row.get(0))?;
     Ok(due.map(unsigned))
 }
 
@@ -350,9 +338,7 @@ pub fn next_due(conn: &Connection, now: Millis) -> Result<Option<Millis>, StoreE
 /// # Errors
 /// [`StoreError`].
 pub fn stop_send(conn: &Connection, tenant: TenantNo, name: &str) -> Result<bool, StoreError> {
-    const STOP: &str =
-        "UPDATE sends SET due = NULL, error = 'stopped' WHERE tenant = ?1 AND name = ?2 AND due IS NOT NULL";
-    Ok(conn.prepare_cached(STOP)?.execute((tenant.0, name))? > 0)
+    Ok(conn.prepare_cached(sends::SENDS_STOP_BY_NAME)?.execute((tenant.0, name))? > 0)
 }
 
 /// A person with a delivery.
@@ -378,10 +364,8 @@ pub fn list_recipients(
     from: u32,
     most: u32,
 ) -> Result<(Vec<Recipient>, Option<u32>), StoreError> {
-    const READ: &str = "SELECT place, visitor, arm, at FROM send_people
-        WHERE send = ?1 AND place >= ?2 AND place < ?3 AND outcome = 1 ORDER BY place";
     let until = from.saturating_add(most).min(send.next);
-    let mut statement = conn.prepare_cached(READ)?;
+    let mut statement = conn.prepare_cached(send_people::SEND_PEOPLE_DELIVERED_IN_RANGE)?;
     let rows = statement.query_map((send.no, from, until), |row| {
         Ok(Recipient {
             place: row.get(0)?,
@@ -455,8 +439,6 @@ pub fn format_recipients(
 /// # Errors
 /// [`StoreError`].
 pub fn forget_visitor(conn: &Connection, tenant: TenantNo, visitor: VisitorId) -> Result<(), StoreError> {
-    const FORGET: &str =
-        "DELETE FROM send_people WHERE visitor = ?2 AND send IN (SELECT send FROM sends WHERE tenant = ?1)";
-    conn.prepare_cached(FORGET)?.execute((tenant.0, visitor.as_bytes()))?;
+    conn.prepare_cached(send_people::SEND_PEOPLE_DELETE_VISITOR)?.execute((tenant.0, visitor.as_bytes()))?;
     Ok(())
 }

@@ -17,6 +17,7 @@ use crate::campaigns::experiment::results;
 use crate::campaigns::rules::CampaignRules;
 use crate::campaigns::{catalogue, offers, spend};
 use crate::outbox::kv_key::KvKey;
+use crate::store::tables::steering;
 use crate::store::write_txn::WriteTxn;
 use crate::store::{StoreError, TenantNo};
 
@@ -178,10 +179,9 @@ fn compute_shares(group: &WriteTxn<'_>, campaigns: &CampaignRules, tenant: Tenan
 }
 
 fn store_allocation(conn: &Connection, tenant: TenantNo, made: BuiltSteering) -> Result<(), StoreError> {
-    const PUT: &str = "INSERT OR REPLACE INTO steering (tenant, at, value) VALUES (?1, ?2, ?3)";
     let BuiltSteering { at, shares, paces, given_out, materialised } = made;
     let value = serde_json::to_string(&StoredSteering { shares, paces, given_out, materialised }).unwrap_or_default();
-    conn.prepare_cached(PUT)?.execute((tenant.0, signed(at), value))?;
+    conn.prepare_cached(steering::STEERING_REPLACE)?.execute((tenant.0, signed(at), value))?;
     Ok(())
 }
 
@@ -190,8 +190,7 @@ fn store_allocation(conn: &Connection, tenant: TenantNo, made: BuiltSteering) ->
 /// # Errors
 /// [`StoreError`].
 pub fn load_newest(conn: &Connection, tenant: TenantNo) -> Result<Option<BuiltSteering>, StoreError> {
-    const READ: &str = "SELECT at, value FROM steering WHERE tenant = ?1";
-    let mut statement = conn.prepare_cached(READ)?;
+    let mut statement = conn.prepare_cached(steering::STEERING_OF_TENANT)?;
     let found =
         statement.query_row([tenant.0], |row| Ok((unsigned(row.get(0)?), row.get::<_, String>(1)?))).optional()?;
     let Some((at, value)) = found else { return Ok(None) };

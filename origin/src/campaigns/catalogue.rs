@@ -25,6 +25,7 @@ use crate::base::integers::{signed, unsigned};
 use crate::base::metrics::Metrics;
 use crate::outbox::kv_key::KvKey;
 use crate::store::names::{self, events};
+use crate::store::tables::{catalogue_codes, catalogue_current, catalogues};
 use crate::store::tenants::{TenantContext, Tenants};
 use crate::store::write_txn::{TxnInputs, TxnRules, WriteTxn};
 use crate::store::{StoreError, TenantNo};
@@ -85,22 +86,27 @@ impl StoredVersion {
 /// # Errors
 /// [`StoreError::Sqlite`].
 pub fn current(conn: &Connection, tenant: TenantNo) -> Result<Option<u32>, StoreError> {
-    const READ: &str = "SELECT version FROM catalogue_current WHERE tenant = ?1";
-    Ok(conn.prepare_cached(READ)?.query_row([tenant.0], |row| row.get(0)).optional()?)
+    Ok(conn
+        .prepare_cached(catalogue_current::CATALOGUE_CURRENT_VERSION_OF_TENANT)?
+        .query_row([tenant.0], |row| row.get(0))
+        .optional()?)
 }
 
 /// Loads a version, or the current one if `version` is `None`.
 ///
 /// # Errors
 /// [`StoreError`]; [`StoreError::Corrupt`] if the stored digest does not match the document.
-pub fn stored_version(conn: &Connection, tenant: TenantNo, version: Option<u32>) -> Result<Option<StoredVersion>, StoreError> {
-    const READ: &str = "SELECT document, sha256 FROM catalogues WHERE tenant = ?1 AND version = ?2";
+pub fn stored_version(
+    conn: &Connection,
+    tenant: TenantNo,
+    version: Option<u32>,
+) -> Result<Option<StoredVersion>, StoreError> {
     let version = match version {
         Some(version) => Some(version),
         None => current(conn, tenant)?,
     };
     let Some(version) = version else { return Ok(None) };
-    let mut statement = conn.prepare_cached(READ)?;
+    let mut statement = conn.prepare_cached(catalogues::CATALOGUES_DOCUMENT)?;
     let found = statement
         .query_row((tenant.0, version), |row| Ok(StoredVersion { version, document: row.get(0)?, sha256: row.get(1)? }))
         .optional()?;
@@ -114,10 +120,8 @@ pub fn stored_version(conn: &Connection, tenant: TenantNo, version: Option<u32>)
 /// # Errors
 /// [`StoreError::Sqlite`].
 pub fn list(conn: &Connection, tenant: TenantNo) -> Result<Vec<Value>, StoreError> {
-    const READ: &str = "SELECT version, applied, by, lower(hex(sha256)), published IS NOT NULL, octet_length(document)
-        FROM catalogues WHERE tenant = ?1 ORDER BY version DESC";
     let current = current(conn, tenant)?;
-    let mut statement = conn.prepare_cached(READ)?;
+    let mut statement = conn.prepare_cached(catalogues::CATALOGUES_OF_TENANT)?;
     let rows = statement.query_map([tenant.0], |row| {
         let version: u32 = row.get(0)?;
         let (applied, by, sha256): (i64, String, String) = (row.get(1)?, row.get(2)?, row.get(3)?);
@@ -135,8 +139,9 @@ pub fn list(conn: &Connection, tenant: TenantNo) -> Result<Vec<Value>, StoreErro
 /// # Errors
 /// [`StoreError::Sqlite`].
 pub fn in_force(conn: &Connection, tenants: &Tenants) -> Result<Option<String>, StoreError> {
-    const READ: &str = "SELECT tenant, version FROM catalogue_current WHERE since > 0 ORDER BY since DESC LIMIT 1";
-    let found = conn.prepare_cached(READ)?.query_row([], |row| Ok((TenantNo(row.get(0)?), row.get::<_, u32>(1)?)));
+    let found = conn
+        .prepare_cached(catalogue_current::CATALOGUE_CURRENT_NEWEST)?
+        .query_row([], |row| Ok((TenantNo(row.get(0)?), row.get::<_, u32>(1)?)));
     let Some((no, version)) = found.optional()? else { return Ok(None) };
     let name = |known: &TenantContext| match tenants.named(None) {
         Some(_) => format!("c-{version}"),
@@ -151,8 +156,7 @@ pub fn in_force(conn: &Connection, tenants: &Tenants) -> Result<Option<String>, 
 /// # Errors
 /// [`StoreError::Sqlite`].
 pub fn codes(conn: &Connection, tenant: TenantNo) -> Result<BTreeMap<(String, String), u32>, StoreError> {
-    const READ: &str = "SELECT sort, id, code FROM catalogue_codes WHERE tenant = ?1";
-    let mut statement = conn.prepare_cached(READ)?;
+    let mut statement = conn.prepare_cached(catalogue_codes::CATALOGUE_CODES_OF_TENANT)?;
     let rows = statement.query_map([tenant.0], |row| Ok(((row.get(0)?, row.get(1)?), row.get(2)?)))?;
     Ok(rows.collect::<Result<_, _>>()?)
 }
@@ -162,8 +166,10 @@ pub fn codes(conn: &Connection, tenant: TenantNo) -> Result<BTreeMap<(String, St
 /// # Errors
 /// [`StoreError::Sqlite`].
 pub fn code(conn: &Connection, tenant: TenantNo, sort: &str, id: &str) -> Result<Option<u32>, StoreError> {
-    const READ: &str = "SELECT code FROM catalogue_codes WHERE tenant = ?1 AND sort = ?2 AND id = ?3";
-    Ok(conn.prepare_cached(READ)?.query_row((tenant.0, sort, id), |row| row.get(0)).optional()?)
+    Ok(conn
+        .prepare_cached(catalogue_codes::CATALOGUE_CODES_BY_ID)?
+        .query_row((tenant.0, sort, id), |row| row.get(0))
+        .optional()?)
 }
 
 /// Parses the experiments of a version from their stored text.
@@ -177,8 +183,7 @@ pub(crate) fn experiments_of(text: &str) -> Result<Vec<Experiment>, StoreError> 
 /// The experiments of all versions with an unreadable text of experiments, read from their documents instead. The same
 /// file can then be applied again, which repairs the text.
 fn experiments_of_documents(conn: &Connection, tenant: TenantNo, text: &str) -> Result<Vec<Experiment>, StoreError> {
-    const READ: &str = "SELECT document FROM catalogues WHERE tenant = ?1 AND experiments = ?2";
-    let mut statement = conn.prepare_cached(READ)?;
+    let mut statement = conn.prepare_cached(catalogues::CATALOGUES_DOCUMENTS_BY_EXPERIMENTS)?;
     let mut all = Vec::new();
     for document in statement.query_map((tenant.0, text), |row| row.get::<_, String>(0))? {
         let read: Result<Catalogue, _> = serde_json::from_str(&document?);
@@ -189,7 +194,7 @@ fn experiments_of_documents(conn: &Connection, tenant: TenantNo, text: &str) -> 
 
 /// The arms of all versions.
 fn arms(conn: &Connection, tenant: TenantNo) -> Result<document::Arms, StoreError> {
-    let mut statement = conn.prepare_cached("SELECT DISTINCT experiments FROM catalogues WHERE tenant = ?1")?;
+    let mut statement = conn.prepare_cached(catalogues::CATALOGUES_DISTINCT_EXPERIMENTS)?;
     let mut arms = document::Arms::new();
     for text in statement.query_map([tenant.0], |row| row.get::<_, String>(0))? {
         let text = text?;
@@ -225,7 +230,9 @@ pub fn refuse_empty(conn: &Connection, tenant: TenantNo, document: &Value) -> Re
         let sizes = tables.map(|(table, rows)| (table.clone(), rows.as_array().map_or(0, Vec::len)));
         sizes.filter(|(_, size)| *size > 0).collect()
     };
-    let Some(current) = stored_version(conn, tenant, None)?.filter(|_| rows(document).is_empty()) else { return Ok(()) };
+    let Some(current) = stored_version(conn, tenant, None)?.filter(|_| rows(document).is_empty()) else {
+        return Ok(());
+    };
     let removed = rows(&serde_json::from_str(&current.document).unwrap_or_default());
     let removed: Vec<String> = removed.into_iter().map(|(table, size)| format!("{size} of `{table}`")).collect();
     if removed.is_empty() { Ok(()) } else { Err(ApplyError::Empties(removed.join(", "))) }
@@ -263,23 +270,22 @@ pub fn apply(
     document: Value,
     by: &str,
 ) -> Result<Applied, ApplyError> {
-    const KEEP: &str = "INSERT INTO catalogues (tenant, version, document, sha256, experiments, budgets, limited, applied, by, queried)
-        SELECT ?1, ifnull(max(version), 0) + 1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9 FROM catalogues WHERE tenant = ?1 RETURNING version";
-    const DERIVED: &str = "UPDATE catalogues SET experiments = ?3, budgets = ?4, limited = ?5, queried = ?6
-        WHERE tenant = ?1 AND version = ?2";
-    const CODE: &str = "INSERT INTO catalogue_codes (tenant, sort, id, code) VALUES (?1, ?2, ?3, ?4)";
     crate::store::write_txn::within_txn(conn, rules, &Metrics::default(), given, |group| {
         let CheckedDocument { document, sha256, experiments, budgets, limited, queried, codes, plan } =
             check(group.tx, tenant, document)?;
         if let Some(before) = stored_version(group.tx, tenant.no, None)?.filter(|before| before.sha256 == sha256) {
-            group.tx.execute(DERIVED, (tenant.no.0, before.version, experiments, budgets, limited, queried))?;
+            group.tx.execute(
+                catalogues::CATALOGUES_SET_DERIVED,
+                (tenant.no.0, before.version, experiments, budgets, limited, queried),
+            )?;
             return Ok(Applied { version: before.version, changed: false, plan });
         }
         for (sort, id, code) in &codes {
-            group.tx.prepare_cached(CODE)?.execute((tenant.no.0, sort, id, code))?;
+            group.tx.prepare_cached(catalogue_codes::CATALOGUE_CODES_INSERT)?.execute((tenant.no.0, sort, id, code))?;
         }
         let values = (tenant.no.0, &document, sha256, experiments, budgets, limited, signed(group.now), by, queried);
-        let version = group.tx.prepare_cached(KEEP)?.query_row(values, |row| row.get(0))?;
+        let version =
+            group.tx.prepare_cached(catalogues::CATALOGUES_INSERT_NEXT)?.query_row(values, |row| row.get(0))?;
         make_current(group, tenant, version)?;
         Ok(Applied { version, changed: true, plan })
     })
@@ -314,37 +320,26 @@ pub fn rollback(
 /// # Errors
 /// [`StoreError`]; the caller must roll the transaction back.
 pub(crate) fn reissue(group: &mut WriteTxn<'_>, tenant: &TenantContext, version: u32) -> Result<(), StoreError> {
-    const COPY: &str = "INSERT INTO catalogues (tenant, version, document, sha256, experiments, budgets, limited, applied, by)
-        SELECT tenant, (SELECT max(version) + 1 FROM catalogues WHERE tenant = ?1), document, sha256, experiments, budgets,
-            limited, ?3, by FROM catalogues WHERE tenant = ?1 AND version = ?2 RETURNING version";
-    let new = group.tx.prepare_cached(COPY)?.query_row((tenant.no.0, version, signed(group.now)), |row| row.get(0))?;
+    let new = group
+        .tx
+        .prepare_cached(catalogues::CATALOGUES_COPY_AS_NEXT)?
+        .query_row((tenant.no.0, version, signed(group.now)), |row| row.get(0))?;
     make_current(group, tenant, new)
 }
 
 fn make_current(group: &mut WriteTxn<'_>, known: &TenantContext, version: u32) -> Result<(), StoreError> {
-    const REPLACED: &str = "UPDATE catalogues SET replaced = ?2 WHERE tenant = ?1
-        AND version = (SELECT version FROM catalogue_current WHERE tenant = ?1)";
-    const CURRENT: &str = "INSERT INTO catalogue_current (tenant, version, since) VALUES (?1, ?2, ?3)
-        ON CONFLICT DO UPDATE SET version = excluded.version, since = excluded.since";
-    const SETTLED: &str = "UPDATE catalogues SET replaced = NULL WHERE tenant = ?1 AND version = ?2";
-    const OUT: &str = "UPDATE catalogue_codes SET conversion_until = ?2
-        WHERE tenant = ?1 AND conversion IS NOT NULL AND conversion_until IS NULL";
-    const CONVERSIONS: &str = "UPDATE catalogue_codes
-        SET conversion = ifnull(e.value ->> '$.conversion', 'purchase'), conversion_until = NULL
-        FROM catalogues c, json_each(c.experiments) e WHERE c.tenant = ?1 AND c.version = ?2
-            AND catalogue_codes.tenant = ?1 AND sort = 'experiment' AND code = e.value ->> '$.code'";
-    const EXPERIMENTS: &str = "SELECT experiments FROM catalogues WHERE tenant = ?1 AND version = ?2";
     let tenant = known.no;
     let asked_before = load_queried(group.tx, known)?;
     // Later hand-outs must have a higher version than earlier ones.
     group.next_version();
     let now = signed(group.now);
-    group.tx.execute(REPLACED, (tenant.0, now))?;
-    group.tx.execute(CURRENT, (tenant.0, version, now))?;
-    group.tx.execute(SETTLED, (tenant.0, version))?;
-    group.tx.execute(OUT, (tenant.0, now))?;
-    group.tx.execute(CONVERSIONS, (tenant.0, version))?;
-    let experiments: String = group.tx.query_row(EXPERIMENTS, (tenant.0, version), |row| row.get(0))?;
+    group.tx.execute(catalogues::CATALOGUES_MARK_CURRENT_REPLACED, (tenant.0, now))?;
+    group.tx.execute(catalogue_current::CATALOGUE_CURRENT_UPSERT, (tenant.0, version, now))?;
+    group.tx.execute(catalogues::CATALOGUES_CLEAR_REPLACED, (tenant.0, version))?;
+    group.tx.execute(catalogue_codes::CATALOGUE_CODES_END_CONVERSIONS, (tenant.0, now))?;
+    group.tx.execute(catalogue_codes::CATALOGUE_CODES_SET_CONVERSIONS, (tenant.0, version))?;
+    let experiments: String =
+        group.tx.query_row(catalogues::CATALOGUES_EXPERIMENTS, (tenant.0, version), |row| row.get(0))?;
     events::declare_conversions(group.tx, known, &experiments_of(&experiments)?, group.now)?;
     announce(group, tenant, version)?;
     for old in outdated(group.tx, tenant)?.into_iter().filter(|old| old.there) {
@@ -377,10 +372,7 @@ struct Old {
 }
 
 fn outdated(conn: &Connection, tenant: TenantNo) -> Result<Vec<Old>, StoreError> {
-    const READ: &str = "SELECT version, replaced, handed IS NOT NULL FROM catalogues
-        WHERE tenant = ?1 AND replaced IS NOT NULL
-        AND version <= (SELECT max(version) FROM catalogues WHERE tenant = ?1) - ?2";
-    let mut statement = conn.prepare_cached(READ)?;
+    let mut statement = conn.prepare_cached(catalogues::CATALOGUES_OUTDATED)?;
     let rows = statement.query_map((tenant.0, limits::CATALOGUE_VERSIONS), |row| {
         Ok(Old { version: row.get(0)?, replaced: unsigned(row.get(1)?), there: row.get(2)? })
     })?;
@@ -392,10 +384,11 @@ fn outdated(conn: &Connection, tenant: TenantNo) -> Result<Vec<Old>, StoreError>
 /// # Errors
 /// [`StoreError`].
 pub(crate) fn outdated_since(conn: &Connection, tenant: TenantNo, version: u32) -> Result<Option<Millis>, StoreError> {
-    const READ: &str = "SELECT replaced FROM catalogues WHERE tenant = ?1 AND version = ?2 AND replaced IS NOT NULL
-        AND version <= (SELECT max(version) FROM catalogues WHERE tenant = ?1) - ?3";
     let key = (tenant.0, version, limits::CATALOGUE_VERSIONS);
-    Ok(conn.prepare_cached(READ)?.query_row(key, |row| row.get(0).map(unsigned)).optional()?)
+    Ok(conn
+        .prepare_cached(catalogues::CATALOGUES_OUTDATED_SINCE)?
+        .query_row(key, |row| row.get(0).map(unsigned))
+        .optional()?)
 }
 
 /// The version whose value belongs in the KV; `None` for a version that leaves it.
@@ -444,8 +437,7 @@ pub(crate) fn pointer(
 
 /// Whether the KV acknowledged a version's value.
 fn is_there(conn: &Connection, tenant: TenantNo, version: u32) -> Result<bool, StoreError> {
-    const READ: &str = "SELECT published IS NOT NULL FROM catalogues WHERE tenant = ?1 AND version = ?2";
-    Ok(conn.prepare_cached(READ)?.query_row((tenant.0, version), |row| row.get(0))?)
+    Ok(conn.prepare_cached(catalogues::CATALOGUES_IS_PUBLISHED)?.query_row((tenant.0, version), |row| row.get(0))?)
 }
 
 /// Records that a version's value was handed out under an outbox entry. `None` records its deletion, or a loss in the
@@ -456,11 +448,11 @@ pub(crate) fn handed(
     version: u32,
     entry: Option<u64>,
 ) -> Result<(), StoreError> {
-    const VALUE: &str = "UPDATE catalogues SET handed = ?3 WHERE tenant = ?1 AND version = ?2";
-    const DELETION: &str = "UPDATE catalogues SET handed = NULL, published = NULL WHERE tenant = ?1 AND version = ?2";
     match entry {
-        Some(entry) => group.tx.prepare_cached(VALUE)?.execute((tenant.0, version, signed(entry)))?,
-        None => group.tx.prepare_cached(DELETION)?.execute((tenant.0, version))?,
+        Some(entry) => {
+            group.tx.prepare_cached(catalogues::CATALOGUES_SET_HANDED)?.execute((tenant.0, version, signed(entry)))?
+        }
+        None => group.tx.prepare_cached(catalogues::CATALOGUES_CLEAR_HANDED)?.execute((tenant.0, version))?,
     };
     Ok(())
 }
@@ -470,16 +462,18 @@ pub(crate) fn handed(
 /// # Errors
 /// [`StoreError`]; the caller must roll the transaction back.
 pub(crate) fn written(group: &WriteTxn<'_>, applied: &[u64]) -> Result<(), StoreError> {
-    const OPEN: &str = "SELECT EXISTS (SELECT 1 FROM catalogues WHERE handed > 0 AND published IS NULL)";
-    const DONE: &str = "UPDATE catalogues SET published = ?2 WHERE handed = ?1 AND published IS NULL
-        RETURNING tenant, version";
-    if applied.is_empty() || !group.tx.prepare_cached(OPEN)?.query_row([], |row| row.get::<_, bool>(0))? {
+    if applied.is_empty()
+        || !group
+            .tx
+            .prepare_cached(catalogues::CATALOGUES_ANY_UNACKNOWLEDGED)?
+            .query_row([], |row| row.get::<_, bool>(0))?
+    {
         return Ok(());
     }
     for entry in applied {
         let done = group
             .tx
-            .prepare_cached(DONE)?
+            .prepare_cached(catalogues::CATALOGUES_MARK_PUBLISHED)?
             .query_row((signed(*entry), signed(group.now)), |row| Ok((TenantNo(row.get(0)?), row.get::<_, u32>(1)?)));
         let Some((tenant, version)) = done.optional()? else { continue };
         if current(group.tx, tenant)? == Some(version) {

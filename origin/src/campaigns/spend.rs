@@ -24,6 +24,7 @@ use crate::identity::changes::LinkChanges;
 use crate::profiles::buckets::{self, packed_actions};
 use crate::profiles::dedup;
 use crate::profiles::purchases::{self, Purchase};
+use crate::store::tables::spend;
 use crate::store::write_txn::WriteTxn;
 use crate::store::{StoreError, TenantNo};
 
@@ -170,9 +171,6 @@ impl GroupBills {
         budgets: &CurrentBudgets,
         linked: &LinkChanges,
     ) -> Result<(), StoreError> {
-        const PUT: &str =
-            "INSERT INTO spend (tenant, campaign, day, nanos) VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO UPDATE
-            SET nanos = min(nanos, 4611686018427387903) + min(excluded.nanos, 4611686018427387903)";
         if !linked.people.is_empty() {
             self.clicks.clear();
         }
@@ -191,7 +189,7 @@ impl GroupBills {
                 purchases::await_payment(group.tx, &bought, group.now)?;
             }
         }
-        let mut put = group.tx.prepare_cached(PUT)?;
+        let mut put = group.tx.prepare_cached(spend::SPEND_ADD_NANOS)?;
         for ((tenant, campaign, day), nanos) in self.spent {
             put.execute((tenant.0, campaign, day, signed(nanos)))?;
         }
@@ -305,9 +303,8 @@ pub fn billing_day(time_zone: &str, now: Millis) -> (i64, Millis) {
 /// # Errors
 /// [`StoreError::Sqlite`].
 pub fn load_spend(conn: &Connection, tenant: TenantNo, campaign: u32, day: i64) -> Result<CampaignSpend, StoreError> {
-    const READ: &str = "SELECT day, nanos FROM spend WHERE tenant = ?1 AND campaign = ?2 AND day IN (?3, -1)";
     let mut spent = CampaignSpend::default();
-    let mut statement = conn.prepare_cached(READ)?;
+    let mut statement = conn.prepare_cached(spend::SPEND_OF_DAY_AND_TOTAL)?;
     let mut rows = statement.query((tenant.0, campaign, day))?;
     while let Some(row) = rows.next()? {
         let nanos = unsigned(row.get(1)?);

@@ -32,6 +32,7 @@ pub use self::part::{ModelKind, PartReport, PartVerdict};
 use crate::base::integers::signed;
 use crate::base::metrics::Metrics;
 use crate::outbox::kv_key::KvKey;
+use crate::store::tables::models;
 use crate::store::write_txn::{TxnInputs, TxnRules};
 use crate::store::{CheckedBytes, StoreError, TenantNo};
 
@@ -172,16 +173,14 @@ pub fn keep(
     bytes: &[u8],
     report: &Report,
 ) -> Result<u64, StoreError> {
-    const NEXT: &str = "SELECT ifnull(max(version), 0) + 1 FROM models WHERE tenant = ?1";
-    const PUT: &str = "INSERT INTO models (tenant, version, at, bytes, report) VALUES (?1, ?2, ?3, ?4, ?5)";
-    const OLD: &str = "DELETE FROM models WHERE tenant = ?1 AND version <= ?2";
     crate::store::write_txn::within_txn(conn, rules, &Metrics::default(), given, |group| {
-        let version: i64 = group.tx.query_row(NEXT, [tenant.0], |row| row.get(0))?;
+        let version: i64 = group.tx.query_row(models::MODELS_NEXT_VERSION, [tenant.0], |row| row.get(0))?;
         let report_json = serde_json::to_string(report).unwrap_or_default();
-        group
-            .tx
-            .execute(PUT, (tenant.0, version, signed(report.trained_ms), CheckedBytes::seal(bytes), report_json))?;
-        group.tx.execute(OLD, (tenant.0, version - KEPT))?;
+        group.tx.execute(
+            models::MODELS_INSERT,
+            (tenant.0, version, signed(report.trained_ms), CheckedBytes::seal(bytes), report_json),
+        )?;
+        group.tx.execute(models::MODELS_DELETE_UP_TO_VERSION, (tenant.0, version - KEPT))?;
         // Later hand-outs must have a higher version than earlier ones.
         group.next_version();
         crate::outbox::queue::put_key(group, tenant, KvKey::Model, group.now)?;
@@ -194,9 +193,8 @@ pub fn keep(
 /// # Errors
 /// [`StoreError`]; [`StoreError::Form`] if the checksum does not match.
 pub fn newest(conn: &Connection, tenant: TenantNo) -> Result<Option<(Vec<u8>, serde_json::Value)>, StoreError> {
-    const READ: &str = "SELECT bytes, report FROM models WHERE tenant = ?1 ORDER BY version DESC LIMIT 1";
     let found: Option<(CheckedBytes, String)> =
-        conn.query_row(READ, [tenant.0], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
+        conn.query_row(models::MODELS_NEWEST, [tenant.0], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
     let Some((CheckedBytes(bytes), report)) = found else { return Ok(None) };
     let report = serde_json::from_str(&report).map_err(|_| StoreError::Corrupt { what: "report of a model" })?;
     Ok(Some((bytes, report)))

@@ -97,7 +97,14 @@ pub(super) fn run(command: &ImportOptions, common: &CommonOptions) -> anyhow::Re
         fold_before(&config, &conn)?;
     }
     let (workers, said) = (usize::from(command.workers), command.why.attribution());
-    let job = import::ImportRequest { rules: &rules, tenant, kind, workers, attribution: said, served: &|| is_served(&config) };
+    let job = import::ImportRequest {
+        rules: &rules,
+        tenant,
+        kind,
+        workers,
+        attribution: said,
+        served: &|| is_served(&config),
+    };
     let stopped = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&stopped);
     let signals = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;

@@ -3,6 +3,7 @@
 
 use crate::base::integers::{signed, unsigned};
 use crate::outbox::kv_key::KvKey;
+use crate::store::tables::{erased, erased_ids, erasure_keys, erasure_sweeps, erasures, outbox};
 use crate::store::write_txn::WriteTxn;
 use crate::store::{StoreError, TenantNo};
 use causeway_shared::base::ids::{AltHash, FactId, KindCode, Millis, VisitorId};
@@ -23,8 +24,7 @@ pub fn is_erased(conn: &Connection, tenant: TenantNo, visitor: VisitorId) -> Res
 /// # Errors
 /// [`StoreError::Sqlite`].
 pub fn erased_by(conn: &Connection, tenant: TenantNo, visitor: VisitorId) -> Result<Option<FactId>, StoreError> {
-    const READ: &str = "SELECT receipt FROM erased WHERE tenant = ?1 AND visitor = ?2";
-    let mut statement = conn.prepare_cached(READ)?;
+    let mut statement = conn.prepare_cached(erased::ERASED_RECEIPT_OF_VISITOR)?;
     let found = statement.query_row((tenant.0, visitor.as_bytes()), |row| row.get(0).map(FactId::from_bytes));
     Ok(found.optional()?)
 }
@@ -39,9 +39,8 @@ pub fn id_erased(
     kind: KindCode,
     hashes: impl IntoIterator<Item = AltHash>,
 ) -> Result<Option<(Millis, FactId)>, StoreError> {
-    const READ: &str = "SELECT at, receipt FROM erased_ids WHERE tenant = ?1 AND kind = ?2 AND hash = ?3";
     let mut newest = None;
-    let mut statement = conn.prepare_cached(READ)?;
+    let mut statement = conn.prepare_cached(erased_ids::ERASED_IDS_BY_HASH)?;
     for hash in hashes {
         let found = statement
             .query_row((tenant.0, kind.0, &hash.0), |row| Ok((unsigned(row.get(0)?), FactId::from_bytes(row.get(1)?))));
@@ -56,21 +55,30 @@ pub fn id_erased(
 /// # Errors
 /// [`StoreError`]; the caller must then roll back the transaction.
 pub fn note_written(group: &WriteTxn<'_>, applied: &[u64]) -> Result<(), StoreError> {
-    // The statements name their indices, because SQLite without statistics assumes ten rows per tenant.
-    const OPEN: &str = "SELECT EXISTS (SELECT 1 FROM erasure_keys INDEXED BY erasure_keys_open WHERE written IS NULL)";
-    const KEY: &str = "SELECT tenant, kind, subject FROM outbox WHERE lease = ?1 AND late <= ?2";
-    const DONE: &str = "UPDATE erasure_keys INDEXED BY erasure_keys_open SET written = ?5
-        WHERE tenant = ?1 AND kind = ?2 AND subject = ?3 AND written IS NULL AND after < ?4";
-    if applied.is_empty() || !group.tx.prepare_cached(OPEN)?.query_row([], |row| row.get::<_, bool>(0))? {
+    if applied.is_empty()
+        || !group
+            .tx
+            .prepare_cached(erasure_keys::ERASURE_KEYS_ANY_UNWRITTEN)?
+            .query_row([], |row| row.get::<_, bool>(0))?
+    {
         return Ok(());
     }
     for entry in applied {
-        let key = group.tx.prepare_cached(KEY)?.query_row([signed(*entry), signed(group.now)], |row| {
-            Ok((row.get::<_, i64>(0)?, row.get::<_, u16>(1)?, row.get::<_, [u8; 16]>(2)?))
-        });
+        let key = group
+            .tx
+            .prepare_cached(outbox::OUTBOX_KEY_OF_LEASE)?
+            .query_row([signed(*entry), signed(group.now)], |row| {
+                Ok((row.get::<_, i64>(0)?, row.get::<_, u16>(1)?, row.get::<_, [u8; 16]>(2)?))
+            });
         if let Some((tenant, kind, subject)) = key.optional()? {
             let now = signed(group.now);
-            group.tx.prepare_cached(DONE)?.execute((tenant, kind, subject, signed(*entry), now))?;
+            group.tx.prepare_cached(erasure_keys::ERASURE_KEYS_MARK_WRITTEN)?.execute((
+                tenant,
+                kind,
+                subject,
+                signed(*entry),
+                now,
+            ))?;
         }
     }
     Ok(())
@@ -78,11 +86,15 @@ pub fn note_written(group: &WriteTxn<'_>, applied: &[u64]) -> Result<(), StoreEr
 
 /// Adds a KV key to an erasure. The key is done once a value newer than the current version is written.
 pub(crate) fn note_key(group: &WriteTxn<'_>, tenant: TenantNo, receipt: FactId, key: KvKey) -> Result<(), StoreError> {
-    const PUT: &str = "INSERT INTO erasure_keys (tenant, receipt, kind, subject, after) VALUES (?1, ?2, ?3, ?4, ?5)
-        ON CONFLICT DO UPDATE SET after = excluded.after, written = NULL, verified = NULL";
     let after = signed(group.version().counter);
     let (kind, subject) = key.columns();
-    group.tx.prepare_cached(PUT)?.execute((tenant.0, receipt.as_bytes(), kind, subject, after))?;
+    group.tx.prepare_cached(erasure_keys::ERASURE_KEYS_UPSERT)?.execute((
+        tenant.0,
+        receipt.as_bytes(),
+        kind,
+        subject,
+        after,
+    ))?;
     Ok(())
 }
 
@@ -93,18 +105,15 @@ pub(crate) fn wait_for(
     receipt: FactId,
     earlier: FactId,
 ) -> Result<(), StoreError> {
-    const COPY: &str = "INSERT OR IGNORE INTO erasure_keys (tenant, receipt, kind, subject, after, written)
-        SELECT tenant, ?2, kind, subject, after, written FROM erasure_keys
-        WHERE tenant = ?1 AND receipt = ?3 AND verified IS NULL AND ifnull(written, ?4) > ?5";
-    // A running sweep adds its remaining keys to both erasures.
-    const SWEPT: &str = "INSERT INTO erasure_sweeps (tenant, receipt, person, rounds)
-        SELECT tenant, ?2, person, rounds FROM erasure_sweeps WHERE tenant = ?1 AND receipt = ?3
-        ON CONFLICT DO UPDATE SET rounds = max(rounds, excluded.rounds)";
     // A write of long ago is visible at every location.
     let settled = signed(group.now.saturating_sub(group.rules.kv_settled_ms));
     let parameters = (tenant.0, receipt.as_bytes(), earlier.as_bytes(), signed(group.now).saturating_add(1), settled);
-    group.tx.prepare_cached(COPY)?.execute(parameters)?;
-    group.tx.prepare_cached(SWEPT)?.execute((tenant.0, receipt.as_bytes(), earlier.as_bytes()))?;
+    group.tx.prepare_cached(erasure_keys::ERASURE_KEYS_COPY_UNSETTLED)?.execute(parameters)?;
+    group.tx.prepare_cached(erasure_sweeps::ERASURE_SWEEPS_COPY_OF_ERASURE)?.execute((
+        tenant.0,
+        receipt.as_bytes(),
+        earlier.as_bytes(),
+    ))?;
     Ok(())
 }
 
@@ -114,11 +123,15 @@ pub(crate) fn wait_for(
 /// # Errors
 /// [`StoreError::Sqlite`]; the caller must then roll back the transaction.
 pub fn note_verified(group: &WriteTxn<'_>, tenant: TenantNo, key: KvKey, asked: Millis) -> Result<(), StoreError> {
-    const PROVEN: &str = "UPDATE erasure_keys INDEXED BY erasure_keys_unverified SET verified = ?4
-        WHERE tenant = ?1 AND kind = ?2 AND subject = ?3 AND verified IS NULL AND written <= ?5";
     let (kind, subject) = key.columns();
     let settled = signed(asked.saturating_sub(group.rules.kv_settled_ms));
-    group.tx.prepare_cached(PROVEN)?.execute((tenant.0, kind, subject, signed(group.now), settled))?;
+    group.tx.prepare_cached(erasure_keys::ERASURE_KEYS_MARK_VERIFIED)?.execute((
+        tenant.0,
+        kind,
+        subject,
+        signed(group.now),
+        settled,
+    ))?;
     Ok(())
 }
 
@@ -127,11 +140,9 @@ pub fn note_verified(group: &WriteTxn<'_>, tenant: TenantNo, key: KvKey, asked: 
 /// # Errors
 /// [`StoreError::Sqlite`]; the caller must then roll back the transaction.
 pub fn note_unwritten(group: &WriteTxn<'_>, tenant: TenantNo, key: KvKey) -> Result<(), StoreError> {
-    const AGAIN: &str = "UPDATE erasure_keys INDEXED BY erasure_keys_unverified SET written = NULL, after = ?4
-        WHERE tenant = ?1 AND kind = ?2 AND subject = ?3 AND verified IS NULL";
     let (kind, subject) = key.columns();
     let after = signed(group.version().counter);
-    group.tx.prepare_cached(AGAIN)?.execute((tenant.0, kind, subject, after))?;
+    group.tx.prepare_cached(erasure_keys::ERASURE_KEYS_MARK_UNWRITTEN)?.execute((tenant.0, kind, subject, after))?;
     Ok(())
 }
 
@@ -140,10 +151,10 @@ pub fn note_unwritten(group: &WriteTxn<'_>, tenant: TenantNo, key: KvKey) -> Res
 /// # Errors
 /// [`StoreError::Sqlite`].
 pub fn is_unverified(conn: &Connection, tenant: TenantNo, key: KvKey) -> Result<bool, StoreError> {
-    const READ: &str = "SELECT EXISTS (SELECT 1 FROM erasure_keys INDEXED BY erasure_keys_unverified
-        WHERE tenant = ?1 AND kind = ?2 AND subject = ?3 AND verified IS NULL)";
     let (kind, subject) = key.columns();
-    Ok(conn.prepare_cached(READ)?.query_row((tenant.0, kind, subject), |row| row.get(0))?)
+    Ok(conn
+        .prepare_cached(erasure_keys::ERASURE_KEYS_IS_UNVERIFIED)?
+        .query_row((tenant.0, kind, subject), |row| row.get(0))?)
 }
 
 /// Whether an erasure waits for the removal of log records up to `upto`.
@@ -151,8 +162,7 @@ pub fn is_unverified(conn: &Connection, tenant: TenantNo, key: KvKey) -> Result<
 /// # Errors
 /// [`StoreError`].
 pub fn waits_for_log(conn: &Connection, upto: u64) -> Result<bool, StoreError> {
-    const WAITING: &str = "SELECT EXISTS (SELECT 1 FROM erasures WHERE log IS NULL AND log_seq <= ?1)";
-    Ok(conn.prepare_cached(WAITING)?.query_row([signed(upto)], |row| row.get(0))?)
+    Ok(conn.prepare_cached(erasures::ERASURES_ANY_IN_LOG_UP_TO)?.query_row([signed(upto)], |row| row.get(0))?)
 }
 
 /// Records that the log no longer holds records up to `upto`, for the erasures that wait for it.
@@ -160,8 +170,7 @@ pub fn waits_for_log(conn: &Connection, upto: u64) -> Result<bool, StoreError> {
 /// # Errors
 /// [`StoreError`].
 pub fn left_log(conn: &Connection, upto: u64, now: Millis) -> Result<(), StoreError> {
-    const GONE: &str = "UPDATE erasures SET log = ?2 WHERE log IS NULL AND log_seq <= ?1";
-    conn.prepare_cached(GONE)?.execute([signed(upto), signed(now)])?;
+    conn.prepare_cached(erasures::ERASURES_MARK_OUT_OF_LOG)?.execute([signed(upto), signed(now)])?;
     Ok(())
 }
 
@@ -170,8 +179,7 @@ pub fn left_log(conn: &Connection, upto: u64, now: Millis) -> Result<(), StoreEr
 /// # Errors
 /// [`StoreError::Sqlite`].
 pub fn in_log(conn: &Connection) -> Result<u64, StoreError> {
-    const NEWEST: &str = "SELECT ifnull(max(log_seq), 0) FROM erasures WHERE log IS NULL";
-    Ok(conn.prepare_cached(NEWEST)?.query_row([], |row| row.get(0).map(unsigned))?)
+    Ok(conn.prepare_cached(erasures::ERASURES_LAST_LOG_RECORD)?.query_row([], |row| row.get(0).map(unsigned))?)
 }
 
 /// Progress of an erasure as JSON; `None` for an unknown receipt.
@@ -179,22 +187,19 @@ pub fn in_log(conn: &Connection) -> Result<u64, StoreError> {
 /// # Errors
 /// [`StoreError::Sqlite`].
 pub fn erasure_progress(conn: &Connection, tenant: TenantNo, receipt: FactId) -> Result<Option<Value>, StoreError> {
-    const READ: &str = "SELECT asked, stored, log, EXISTS
-            (SELECT 1 FROM erasure_sweeps s WHERE s.tenant = e.tenant AND s.receipt = e.receipt)
-        FROM erasures e WHERE tenant = ?1 AND receipt = ?2";
-    const KEYS: &str = "SELECT count(*), count(written), ifnull(max(written), 0), count(verified),
-            ifnull(max(verified), 0) FROM erasure_keys
-        WHERE tenant = ?1 AND receipt = ?2";
     let key = (tenant.0, receipt.as_bytes());
     let read = |row: &rusqlite::Row<'_>| {
         let log: Option<i64> = row.get(2)?;
         Ok((unsigned(row.get(0)?), unsigned(row.get(1)?), log.map(unsigned), row.get::<_, bool>(3)?))
     };
-    let Some((asked, stored, log, is_swept)) = conn.prepare_cached(READ)?.query_row(key, read).optional()? else {
+    let Some((asked, stored, log, is_swept)) =
+        conn.prepare_cached(erasures::ERASURES_PROGRESS)?.query_row(key, read).optional()?
+    else {
         return Ok(None);
     };
     let counts = |row: &rusqlite::Row<'_>| Ok([row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?]);
-    let [all, written, last, verified, proven] = conn.prepare_cached(KEYS)?.query_row(key, counts)?.map(unsigned);
+    let [all, written, last, verified, proven] =
+        conn.prepare_cached(erasure_keys::ERASURE_KEYS_PROGRESS_OF_ERASURE)?.query_row(key, counts)?.map(unsigned);
     // Not all keys are known while a sweep runs.
     let done = log.filter(|_| !is_swept && all == written).map(|log| log.max(last).max(stored));
     Ok(Some(json!({
@@ -206,6 +211,5 @@ pub fn erasure_progress(conn: &Connection, tenant: TenantNo, receipt: FactId) ->
 
 /// Whether an erasure with this receipt was ever requested.
 pub(crate) fn is_known(conn: &Connection, tenant: TenantNo, receipt: FactId) -> Result<bool, StoreError> {
-    const KNOWN: &str = "SELECT EXISTS (SELECT 1 FROM erasures WHERE tenant = ?1 AND receipt = ?2)";
-    Ok(conn.prepare_cached(KNOWN)?.query_row((tenant.0, receipt.as_bytes()), |row| row.get(0))?)
+    Ok(conn.prepare_cached(erasures::ERASURES_EXISTS)?.query_row((tenant.0, receipt.as_bytes()), |row| row.get(0))?)
 }

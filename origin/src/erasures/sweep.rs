@@ -11,6 +11,7 @@ use rusqlite::OptionalExtension as _;
 use crate::base::integers::signed;
 use crate::outbox::kv_key::KvKey;
 use crate::outbox::queue::{put_leaving, schedule_siblings};
+use crate::store::tables::{erasure_sweeps, sweeps};
 use crate::store::write_txn::WriteTxn;
 use crate::store::{PersonNo, StoreError, TenantNo, visitor_at};
 
@@ -19,8 +20,6 @@ use crate::store::{PersonNo, StoreError, TenantNo, visitor_at};
 /// recently active visitors are put in the outbox now, and a sweep puts the others. A sweep that is already running
 /// makes another round; fewer visitors are then put now, because the sweep needs the room.
 pub(crate) fn announce_change(group: &WriteTxn<'_>, change: PersonChange) -> Result<(), StoreError> {
-    const BEGIN: &str = "INSERT INTO sweeps (person, before, last_seen, visitor, put) VALUES (?1, ?2, ?3, ?4, ?5)
-        ON CONFLICT DO UPDATE SET before = excluded.before, again = 1";
     if !change.cut {
         return schedule_siblings(group, change.person);
     }
@@ -32,7 +31,7 @@ pub(crate) fn announce_change(group: &WriteTxn<'_>, change: PersonChange) -> Res
     match sweep_people(group, change.person, before, START, now, &erasures)? {
         Some((last_seen, visitor)) => {
             let values = (change.person.0, before, last_seen, visitor, signed(group.now));
-            group.tx.prepare_cached(BEGIN)?.execute(values)?;
+            group.tx.prepare_cached(sweeps::SWEEPS_START_OR_REPEAT)?.execute(values)?;
         }
         None if !goes_on => drop(end_round(group, change.person)?),
         None => {}
@@ -55,30 +54,26 @@ pub(crate) fn await_person(
     receipt: FactId,
     person: PersonNo,
 ) -> Result<bool, StoreError> {
-    const PUT: &str = "INSERT INTO erasure_sweeps (tenant, receipt, person, rounds)
-        VALUES (?1, ?2, ?3, 1 + EXISTS (SELECT 1 FROM sweeps WHERE person = ?3))
-        ON CONFLICT DO UPDATE SET rounds = excluded.rounds WHERE excluded.rounds > rounds";
-    Ok(group.tx.prepare_cached(PUT)?.execute((tenant.0, receipt.as_bytes(), person.0))? > 0)
+    Ok(group.tx.prepare_cached(erasure_sweeps::ERASURE_SWEEPS_AWAIT_PERSON)?.execute((
+        tenant.0,
+        receipt.as_bytes(),
+        person.0,
+    ))? > 0)
 }
 
 /// Transfers the waiting erasures of persons that were merged into the person `to`. Returns whether there are any; the
 /// caller must then announce `to` in this transaction.
 pub(crate) fn await_with(group: &WriteTxn<'_>, from: &BTreeSet<PersonNo>, to: PersonNo) -> Result<bool, StoreError> {
-    const COPY: &str = "INSERT INTO erasure_sweeps (tenant, receipt, person, rounds)
-        SELECT tenant, receipt, ?2, 1 + EXISTS (SELECT 1 FROM sweeps WHERE person = ?2)
-        FROM erasure_sweeps WHERE person = ?1
-        ON CONFLICT DO UPDATE SET rounds = max(rounds, excluded.rounds)";
     let mut any = false;
     for row in from.iter().filter(|row| **row != to) {
-        any |= group.tx.prepare_cached(COPY)?.execute([row.0, to.0])? > 0;
+        any |= group.tx.prepare_cached(erasure_sweeps::ERASURE_SWEEPS_COPY_TO_PERSON)?.execute([row.0, to.0])? > 0;
     }
     Ok(any)
 }
 
 /// Erasures whose keys the current round notes.
 fn awaiting_erasures(group: &WriteTxn<'_>, person: PersonNo) -> Result<Vec<Erasure>, StoreError> {
-    const READ: &str = "SELECT tenant, receipt FROM erasure_sweeps WHERE person = ?1 AND rounds = 1";
-    let mut statement = group.tx.prepare_cached(READ)?;
+    let mut statement = group.tx.prepare_cached(erasure_sweeps::ERASURE_SWEEPS_OF_CURRENT_ROUND)?;
     let erasure = |row: &rusqlite::Row<'_>| Ok((TenantNo(row.get(0)?), FactId::from_bytes(row.get(1)?)));
     let rows = statement.query_map([person.0], erasure)?;
     Ok(rows.collect::<Result<_, _>>()?)
@@ -93,10 +88,8 @@ fn step_size(erasures: &[Erasure]) -> u64 {
 /// Ends a round that reached all visitors: the erasures that waited for it now wait for their keys only. Returns
 /// whether other erasures wait for the next round.
 fn end_round(group: &WriteTxn<'_>, person: PersonNo) -> Result<bool, StoreError> {
-    const DONE: &str = "DELETE FROM erasure_sweeps WHERE person = ?1 AND rounds = 1";
-    const NEXT: &str = "UPDATE erasure_sweeps SET rounds = 1 WHERE person = ?1";
-    group.tx.prepare_cached(DONE)?.execute([person.0])?;
-    Ok(group.tx.prepare_cached(NEXT)?.execute([person.0])? > 0)
+    group.tx.prepare_cached(erasure_sweeps::ERASURE_SWEEPS_DELETE_CURRENT_ROUND)?.execute([person.0])?;
+    Ok(group.tx.prepare_cached(erasure_sweeps::ERASURE_SWEEPS_ADVANCE_ROUND)?.execute([person.0])? > 0)
 }
 
 /// Notes the keys of visitors that became active for waiting erasures, because activity moves a visitor to a part that
@@ -105,10 +98,9 @@ pub(crate) fn note_moved(
     group: &WriteTxn<'_>,
     changed: impl Iterator<Item = (TenantNo, VisitorId)>,
 ) -> Result<(), StoreError> {
-    const ANY: &str = "SELECT 1 FROM erasure_sweeps INDEXED BY erasure_sweeps_by_person LIMIT 1";
     const OF_VISITOR: &str = "SELECT s.receipt FROM visitors v CROSS JOIN erasure_sweeps s ON s.person = v.person
         WHERE v.tenant = ?1 AND v.visitor = ?2 AND s.tenant = ?1";
-    if !group.tx.prepare_cached(ANY)?.exists([])? {
+    if !group.tx.prepare_cached(erasure_sweeps::ERASURE_SWEEPS_ANY)?.exists([])? {
         return Ok(());
     }
     let mut statement = group.tx.prepare_cached(OF_VISITOR)?;
@@ -128,7 +120,7 @@ pub(crate) fn unswept_people(
     group: &WriteTxn<'_>,
     rows: &BTreeSet<PersonNo>,
 ) -> Result<BTreeSet<PersonNo>, StoreError> {
-    let mut statement = group.tx.prepare_cached("SELECT 1 FROM sweeps WHERE person = ?1")?;
+    let mut statement = group.tx.prepare_cached(sweeps::SWEEPS_EXISTS)?;
     let mut found = BTreeSet::new();
     for row in rows {
         if statement.exists([row.0])? {
@@ -176,30 +168,31 @@ fn sweep_people(
 /// Whether the next sweep has paused for over a minute. An outbox that never empties must not keep an erased or cut
 /// visitor in the KV.
 pub(crate) fn is_overdue(group: &WriteTxn<'_>) -> Result<bool, StoreError> {
-    const READ: &str = "SELECT (SELECT put FROM sweeps ORDER BY turn LIMIT 1) NOT BETWEEN ?1 + 1 AND ?2";
     let since = signed(group.now.saturating_sub(OVERDUE_MS));
     let read = |row: &rusqlite::Row<'_>| row.get::<_, Option<bool>>(0);
-    Ok(group.tx.prepare_cached(READ)?.query_row((since, signed(group.now)), read)?.unwrap_or(false))
+    Ok(group
+        .tx
+        .prepare_cached(sweeps::SWEEPS_IS_OVERDUE)?
+        .query_row((since, signed(group.now)), read)?
+        .unwrap_or(false))
 }
 
 /// Continues the next sweep. Called after the keys of its previous step were handed out.
 pub(crate) fn go_on(group: &WriteTxn<'_>) -> Result<(), StoreError> {
-    const NEXT: &str = "SELECT person, before, last_seen, visitor, again FROM sweeps ORDER BY turn LIMIT 1";
-    const GO_ON: &str = "UPDATE sweeps SET last_seen = ?2, visitor = ?3, again = ?4,
-        turn = (SELECT max(turn) + 1 FROM sweeps), put = ?5 WHERE person = ?1";
     let at = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, (row.get(2)?, row.get(3)?), row.get(4)?));
-    let next: Option<(i64, i64, At, bool)> = group.tx.prepare_cached(NEXT)?.query_row([], at).optional()?;
+    let next: Option<(i64, i64, At, bool)> =
+        group.tx.prepare_cached(sweeps::SWEEPS_NEXT)?.query_row([], at).optional()?;
     let Some((person, before, at, again)) = next else { return Ok(()) };
     let erasures = awaiting_erasures(group, PersonNo(person))?;
     let (at, again) = match sweep_people(group, PersonNo(person), before, at, step_size(&erasures), &erasures)? {
         Some(at) => (at, again),
         None if end_round(group, PersonNo(person))? || again => (START, false),
         None => {
-            group.tx.prepare_cached("DELETE FROM sweeps WHERE person = ?1")?.execute([person])?;
+            group.tx.prepare_cached(sweeps::SWEEPS_DELETE)?.execute([person])?;
             return Ok(());
         }
     };
-    group.tx.prepare_cached(GO_ON)?.execute((person, at.0, at.1, again, signed(group.now)))?;
+    group.tx.prepare_cached(sweeps::SWEEPS_SET_POSITION)?.execute((person, at.0, at.1, again, signed(group.now)))?;
     Ok(())
 }
 

@@ -383,7 +383,12 @@ pub fn of_visitor(conn: &Connection, tenant: TenantNo, visitor: VisitorId) -> Re
 }
 
 /// Whether more than `most` visitors have valid evidence with weight for an id.
-pub(super) fn is_oversized(conn: &Connection, tenant: TenantNo, id: AlternateId, most: u32) -> Result<bool, StoreError> {
+pub(super) fn is_oversized(
+    conn: &Connection,
+    tenant: TenantNo,
+    id: AlternateId,
+    most: u32,
+) -> Result<bool, StoreError> {
     // Reads the index only.
     const READ: &str = "SELECT DISTINCT visitor FROM evidence INDEXED BY evidence_of_id
         WHERE tenant = ?1 AND kind = ?2 AND hash = ?3 AND weight > 0 AND ifnull(cancelled, -1) < last LIMIT 1 OFFSET ?4";

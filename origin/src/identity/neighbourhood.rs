@@ -183,7 +183,8 @@ impl NeighbourhoodWalk<'_, '_> {
         let is_crowd = match self.course.crowds.get(&key) {
             Some(is_crowd) => *is_crowd,
             None => {
-                let is_crowd = evidence::is_oversized(self.group.tx, self.tenant, id, self.config.group_limit(id.kind))?;
+                let is_crowd =
+                    evidence::is_oversized(self.group.tx, self.tenant, id, self.config.group_limit(id.kind))?;
                 self.course.crowds.insert(key, is_crowd);
                 is_crowd
             }

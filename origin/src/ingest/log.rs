@@ -2,7 +2,8 @@
 //! folding. A record is deleted once the store holds its facts.
 
 use crate::store::data_fault::{LOG, LOG_TAIL};
-use crate::store::journal::{attribution_text, attribution_at};
+use crate::store::journal::{attribution_at, attribution_text};
+use crate::store::tables::{log, state};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
@@ -63,11 +64,8 @@ impl FactLog {
             ) STRICT;
             INSERT OR IGNORE INTO state (id, highest, let_go) VALUES (1, 0, 0)",
         )?;
-        conn.execute("DELETE FROM log WHERE seq <= ?1", [signed(folded)])?;
-        let last: i64 =
-            conn.query_row("SELECT max(highest, ifnull((SELECT max(seq) FROM log), 0)) FROM state", [], |row| {
-                row.get(0)
-            })?;
+        conn.execute(log::LOG_DELETE_UP_TO, [signed(folded)])?;
+        let last: i64 = conn.query_row(state::STATE_HIGHEST, [], |row| row.get(0))?;
         Ok(Self { conn, last: unsigned(last).max(folded), tail: None })
     }
 
@@ -77,8 +75,7 @@ impl FactLog {
     /// # Errors
     /// [`StoreError`].
     pub fn bind(&mut self, store: StoreIdentity, folded: u64) -> Result<(), StoreError> {
-        const BIND: &str = "UPDATE state SET identity = ?1, highest = ?2, let_go = min(let_go, ?3)";
-        self.conn.execute(BIND, (store.as_bytes(), signed(self.last), signed(folded)))?;
+        self.conn.execute(state::STATE_BIND, (store.as_bytes(), signed(self.last), signed(folded)))?;
         if let Some(tail) = &mut self.tail {
             tail.note(self.last);
         }
@@ -90,17 +87,16 @@ impl FactLog {
     /// # Errors
     /// [`StoreError`]; then no record was appended.
     pub fn take_over(&mut self, other: &Connection, folded: u64) -> Result<u64, StoreError> {
-        const PUT: &str = "INSERT INTO log (seq, taken, body, said) VALUES (?1, ?2, ?3, ?4)";
         let tx = self.conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        let mut statement = other.prepare("SELECT taken, body, said FROM log WHERE seq > ?1 ORDER BY seq")?;
+        let mut statement = other.prepare(log::LOG_CONTENTS_AFTER)?;
         let mut rows = statement.query([signed(folded)])?;
         let mut last = self.last;
         while let Some(row) = rows.next()? {
             last += 1;
             let (taken, body, said): (i64, Vec<u8>, Option<String>) = (row.get(0)?, row.get(1)?, row.get(2)?);
-            tx.prepare_cached(PUT)?.execute((signed(last), taken, body, said))?;
+            tx.prepare_cached(log::LOG_INSERT)?.execute((signed(last), taken, body, said))?;
         }
-        tx.execute("UPDATE state SET highest = ?1", [signed(last)])?;
+        tx.execute(state::STATE_SET_HIGHEST, [signed(last)])?;
         tx.commit()?;
         let taken_over = last - self.last;
         self.last = last;
@@ -117,20 +113,18 @@ impl FactLog {
         syncs: impl IntoIterator<Item = &'i IncomingSync>,
         folded: u64,
     ) -> Result<u64, StoreError> {
-        const PUT: &str = "INSERT INTO log (seq, taken, body, said) VALUES (?1, ?2, ?3, ?4)";
         let tx = self.conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let folded = if planted::is_active(PlantedBug::TruncateTheLogTooEarly) { self.last } else { folded };
-        tx.prepare_cached("DELETE FROM log WHERE seq <= ?1")?.execute([signed(folded)])?;
+        tx.prepare_cached(log::LOG_DELETE_UP_TO)?.execute([signed(folded)])?;
         let mut last = self.last;
         for sync in syncs {
             last += 1;
             let edge = if sync.admin { ADMIN } else { "" }.to_owned();
             let body = encode_request(&SyncRequest { edge, facts: sync.batches.clone(), ..SyncRequest::default() });
             let said = sync.attribution.as_ref().map(attribution_text).transpose()?;
-            tx.prepare_cached(PUT)?.execute((signed(last), signed(sync.taken), body, said))?;
+            tx.prepare_cached(log::LOG_INSERT)?.execute((signed(last), signed(sync.taken), body, said))?;
         }
-        const STATE: &str = "UPDATE state SET highest = max(highest, ?1), let_go = max(let_go, ?2)";
-        tx.prepare_cached(STATE)?.execute([last, folded.min(last)].map(signed))?;
+        tx.prepare_cached(state::STATE_RAISE)?.execute([last, folded.min(last)].map(signed))?;
         tx.commit()?;
         let first = self.last + 1;
         self.last = last;
@@ -246,9 +240,8 @@ pub fn unfolded(data: &Path, folded: u64, tenants: &Tenants) -> Result<Vec<LogRe
 /// # Errors
 /// [`StoreError`].
 pub fn has_unfolded(data: &Path, folded: u64) -> Result<bool, StoreError> {
-    let any = "SELECT EXISTS (SELECT 1 FROM log WHERE seq > ?1)";
     let Some(conn) = open_existing(data)? else { return Ok(false) };
-    Ok(conn.query_row(any, [signed(folded)], |row| row.get(0))?)
+    Ok(conn.query_row(log::LOG_ANY_AFTER, [signed(folded)], |row| row.get(0))?)
 }
 
 /// Number of the newest record of which the log may hold a byte, folded or not.
@@ -258,7 +251,7 @@ pub fn has_unfolded(data: &Path, folded: u64) -> Result<bool, StoreError> {
 pub fn newest_record(data: &Path, store: &Connection) -> Result<u64, StoreError> {
     let folded = StoreCounters::load(store)?.folded();
     let Some(conn) = open_existing(data)? else { return Ok(folded) };
-    let newest = conn.query_row("SELECT ifnull(max(seq), 0) FROM log", [], |row| row.get(0).map(unsigned))?;
+    let newest = conn.query_row(log::LOG_NEWEST, [], |row| row.get(0).map(unsigned))?;
     Ok(newest.max(folded))
 }
 
@@ -282,7 +275,7 @@ fn read_records(
     tenants: &Tenants,
     missing: impl Fn(TenantId) -> Result<(), StoreError>,
 ) -> Result<Vec<LogRecord>, StoreError> {
-    let mut statement = conn.prepare("SELECT seq, taken, body, said FROM log WHERE seq > ?1 ORDER BY seq")?;
+    let mut statement = conn.prepare(log::LOG_AFTER)?;
     let rows = statement.query_map([signed(folded)], |row| {
         Ok((unsigned(row.get(0)?), unsigned(row.get(1)?), row.get::<_, Vec<u8>>(2)?, attribution_at(row, 3)?))
     })?;

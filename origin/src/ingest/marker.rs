@@ -9,6 +9,7 @@
 use crate::store::data_fault::{DataFault, MARKER};
 use crate::store::files::{check_new, data_fault};
 use crate::store::identity::StoreIdentity;
+use crate::store::tables::state;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -55,8 +56,7 @@ struct LogState {
 
 impl LogState {
     fn load(log: &Connection) -> Result<Self, StoreError> {
-        let read = "SELECT identity, max(highest, ifnull((SELECT max(seq) FROM log), 0)), let_go FROM state";
-        Ok(log.query_row(read, [], |row| {
+        Ok(log.query_row(state::STATE_ALL, [], |row| {
             let identity = StoreIdentity::from_column(row.get(0)?);
             Ok(Self { identity, highest: unsigned(row.get(1)?), let_go: unsigned(row.get(2)?) })
         })?)

@@ -11,6 +11,7 @@ use crate::base::integers::{signed, unsigned};
 use crate::base::job_kinds::{JobKind, RunOutcome, Trigger};
 use crate::base::metrics::Metrics;
 use crate::kv::verify::VerifyReport;
+use crate::store::tables::runs;
 use crate::store::tenants::Tenants;
 use crate::store::{StoreError, TenantNo};
 
@@ -23,13 +24,6 @@ pub const PAGE: usize = 1_000;
 const REPORT_BYTES: usize = 64 * 1_024;
 /// Number of starts without an orderly end after which a run is given up, because it may be the cause of the ends.
 const STARTS: u32 = 3;
-
-const COLUMNS: &str =
-    "run, job, tenant, woken, dry_run, asked, started, ended, done, total, cursor, outcome, report, starts";
-/// SQL condition for runs that a serving origin begins or resumes. A training and a dry run start again only on
-/// request, and the operator repeats a command.
-const WAITS: &str = "(outcome IS NULL AND started IS NULL
-    OR outcome = 'interrupted' AND dry_run = 0 AND job <> 'train') AND woken <> 'command'";
 
 /// Request of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -116,9 +110,9 @@ impl JobRun {
     }
 }
 
-/// Loads the runs that the rest of a statement selects.
-fn read(conn: &Connection, rest: &str, values: impl rusqlite::Params) -> Result<Vec<JobRun>, StoreError> {
-    let mut statement = conn.prepare(&format!("SELECT {COLUMNS} FROM runs {rest}"))?;
+/// Loads the runs that a statement selects.
+fn read(conn: &Connection, select: &str, values: impl rusqlite::Params) -> Result<Vec<JobRun>, StoreError> {
+    let mut statement = conn.prepare(select)?;
     let rows = statement.query_map(values, JobRun::read)?;
     Ok(rows.collect::<Result<_, _>>()?)
 }
@@ -128,7 +122,7 @@ fn read(conn: &Connection, rest: &str, values: impl rusqlite::Params) -> Result<
 /// # Errors
 /// [`StoreError::Sqlite`].
 pub fn find_run(conn: &Connection, no: i64) -> Result<Option<JobRun>, StoreError> {
-    Ok(read(conn, "WHERE run = ?1", [no])?.pop())
+    Ok(read(conn, runs::RUNS_BY_NUMBER, [no])?.pop())
 }
 
 fn load_run(conn: &Connection, no: i64) -> Result<JobRun, StoreError> {
@@ -142,8 +136,8 @@ fn load_run(conn: &Connection, no: i64) -> Result<JobRun, StoreError> {
 pub fn list_runs(conn: &Connection, job: Option<JobKind>, limit: usize) -> Result<Vec<JobRun>, StoreError> {
     let limit = signed(limit.min(PAGE) as u64);
     match job {
-        Some(job) => read(conn, "WHERE job = ?1 ORDER BY run DESC LIMIT ?2", (job.name(), limit)),
-        None => read(conn, "ORDER BY run DESC LIMIT ?1", [limit]),
+        Some(job) => read(conn, runs::RUNS_NEWEST_OF_JOB, (job.name(), limit)),
+        None => read(conn, runs::RUNS_NEWEST, [limit]),
     }
 }
 
@@ -159,14 +153,11 @@ pub fn request_run(
     now: Millis,
 ) -> Result<Result<JobRun, JobRun>, StoreError> {
     let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let open = format!(
-        "WHERE job = ?1 AND tenant IS ?2 AND dry_run <= ?3 AND (outcome IS NULL OR {WAITS}) ORDER BY run DESC LIMIT 1"
-    );
-    if let Some(open) = read(&tx, &open, (asked.job.name(), asked.tenant.map(|no| no.0), asked.dry_run))?.pop() {
+    let same = (asked.job.name(), asked.tenant.map(|no| no.0), asked.dry_run);
+    if let Some(open) = read(&tx, runs::RUNS_NEWEST_OPEN, same)?.pop() {
         // A run of a timer may be held until the date is confirmed. A request by hand releases it.
-        let takes = format!("UPDATE runs SET woken = ?2 WHERE run = ?1 AND woken = 'timer' AND {WAITS}");
         let by_hand = !asked.dry_run && asked.trigger != Trigger::Timer;
-        if by_hand && tx.execute(&takes, (open.no, asked.trigger.name()))? == 1 {
+        if by_hand && tx.execute(runs::RUNS_TAKE_OVER_TIMER, (open.no, asked.trigger.name()))? == 1 {
             let run = load_run(&tx, open.no)?;
             tx.commit()?;
             return Ok(Ok(run));
@@ -179,9 +170,8 @@ pub fn request_run(
 }
 
 fn insert(conn: &Connection, asked: RunRequest, now: Millis) -> Result<i64, StoreError> {
-    const PUT: &str = "INSERT INTO runs (job, tenant, woken, dry_run, asked) VALUES (?1, ?2, ?3, ?4, ?5)";
     let RunRequest { job, tenant, trigger: woken, dry_run } = asked;
-    conn.execute(PUT, (job.name(), tenant.map(|no| no.0), woken.name(), dry_run, signed(now)))?;
+    conn.execute(runs::RUNS_INSERT, (job.name(), tenant.map(|no| no.0), woken.name(), dry_run, signed(now)))?;
     Ok(conn.last_insert_rowid())
 }
 
@@ -190,12 +180,9 @@ fn insert(conn: &Connection, asked: RunRequest, now: Millis) -> Result<i64, Stor
 /// # Errors
 /// [`StoreError::Sqlite`]; nothing was stored.
 pub fn begin_requested(conn: &mut Connection, asked: RunRequest, now: Millis) -> Result<JobRun, StoreError> {
-    // An interrupted run is not resumed after a later run of the job, which changed the data that it had processed.
-    const CUT: &str = "WHERE outcome = 'interrupted' AND ?3 = 0 AND job <> 'train' AND run = (SELECT max(run) FROM runs
-        WHERE job = ?1 AND tenant IS ?2 AND dry_run = 0 AND started IS NOT NULL)";
     settle_runs(conn, now)?;
     let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let cut = read(&tx, CUT, (asked.job.name(), asked.tenant.map(|no| no.0), asked.dry_run))?.pop();
+    let cut = read(&tx, runs::RUNS_RESUMABLE, (asked.job.name(), asked.tenant.map(|no| no.0), asked.dry_run))?.pop();
     let no = cut.map_or_else(|| insert(&tx, asked, now), |cut| Ok(cut.no))?;
     begin_run(&tx, no, now)?;
     let run = load_run(&tx, no)?;
@@ -211,7 +198,7 @@ pub fn begin_requested(conn: &mut Connection, asked: RunRequest, now: Millis) ->
 pub fn begin_waiting(conn: &mut Connection, now: Millis, vouched: Option<bool>) -> Result<Option<JobRun>, StoreError> {
     settle_runs(conn, now)?;
     let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let waits = read(&tx, &format!("WHERE {WAITS}"), [])?;
+    let waits = read(&tx, runs::RUNS_WAITING, [])?;
     let is_held = |run: &JobRun| run.request.trigger == Trigger::Timer && run.request.job.is_held(vouched);
     let first = waits.iter().filter(|run| !is_held(run)).min_by_key(|run| (!run.request.job.is_on_time(), run.no));
     let Some(no) = first.map(|run| run.no) else { return Ok(None) };
@@ -222,21 +209,15 @@ pub fn begin_waiting(conn: &mut Connection, now: Millis, vouched: Option<bool>) 
 }
 
 fn begin_run(conn: &Connection, no: i64, now: Millis) -> Result<(), StoreError> {
-    const BEGIN: &str =
-        "UPDATE runs SET started = ifnull(started, ?2), starts = starts + 1, ended = NULL, outcome = NULL
-        WHERE run = ?1";
-    conn.execute(BEGIN, [no, signed(now)])?;
+    conn.execute(runs::RUNS_BEGIN, [no, signed(now)])?;
     Ok(())
 }
 
 /// Marks active runs as interrupted: the caller holds the lock for jobs, so that their processes have ended. A run that
 /// was started too often is marked as failed.
 fn settle_runs(conn: &Connection, now: Millis) -> Result<(), StoreError> {
-    const CUT: &str = "UPDATE runs SET ended = ?1, outcome = iif(starts >= ?2, 'failed', 'interrupted'),
-            report = iif(starts >= ?2, json_set(report, '$.error', ?3), report)
-        WHERE outcome IS NULL AND started IS NOT NULL";
     const WHY: &str = "its process ended each time: check the log of that time and the machine's memory";
-    conn.execute(CUT, (signed(now), STARTS, WHY))?;
+    conn.execute(runs::RUNS_END_INTERRUPTED, (signed(now), STARTS, WHY))?;
     Ok(())
 }
 
@@ -245,9 +226,8 @@ fn settle_runs(conn: &Connection, now: Millis) -> Result<(), StoreError> {
 /// # Errors
 /// [`StoreError::Sqlite`].
 pub fn is_behind(conn: &Connection, run: &JobRun) -> Result<bool, StoreError> {
-    const LATER: &str = "SELECT 1 FROM runs WHERE job = ?1 AND tenant IS ?2 AND run > ?3 AND started IS NOT NULL";
     let RunRequest { job, tenant, .. } = run.request;
-    Ok(conn.prepare_cached(LATER)?.exists((job.name(), tenant.map(|no| no.0), run.no))?)
+    Ok(conn.prepare_cached(runs::RUNS_ANY_LATER)?.exists((job.name(), tenant.map(|no| no.0), run.no))?)
 }
 
 /// Stores the position from which a run continues and its report so far, in the transaction that did the work.
@@ -255,8 +235,7 @@ pub fn is_behind(conn: &Connection, run: &JobRun) -> Result<bool, StoreError> {
 /// # Errors
 /// [`StoreError::Sqlite`].
 pub fn save_cursor(tx: &Connection, no: i64, cursor: i64, report: &Value) -> Result<(), StoreError> {
-    const KEEP: &str = "UPDATE runs SET cursor = ?2, report = ?3 WHERE run = ?1";
-    tx.prepare_cached(KEEP)?.execute((no, cursor, report.to_string()))?;
+    tx.prepare_cached(runs::RUNS_SET_CURSOR)?.execute((no, cursor, report.to_string()))?;
     Ok(())
 }
 
@@ -265,8 +244,7 @@ pub fn save_cursor(tx: &Connection, no: i64, cursor: i64, report: &Value) -> Res
 /// # Errors
 /// [`StoreError::Sqlite`].
 pub fn note_progress(conn: &Connection, no: i64, done: u64, all: u64) -> Result<(), StoreError> {
-    const NOTE: &str = "UPDATE runs SET done = ?2, total = ?3 WHERE run = ?1";
-    conn.prepare_cached(NOTE)?.execute([no, signed(done), signed(all)])?;
+    conn.prepare_cached(runs::RUNS_SET_PROGRESS)?.execute([no, signed(done), signed(all)])?;
     Ok(())
 }
 
@@ -281,11 +259,6 @@ pub fn end_run(
     report: Option<&Value>,
     now: Millis,
 ) -> Result<JobRun, StoreError> {
-    const END: &str = "UPDATE runs SET ended = ?2, outcome = ?3, report = ifnull(?4, report), starts = 0,
-            done = iif(?3 = 'done', total, done) WHERE run = ?1";
-    const OLD: &str = "DELETE FROM runs WHERE outcome IS NOT NULL AND job = ?1 AND tenant IS ?2 AND dry_run = ?3
-        AND run <= (SELECT run FROM runs WHERE job = ?1 AND tenant IS ?2 AND dry_run = ?3
-            ORDER BY run DESC LIMIT 1 OFFSET ?4)";
     let text = report.map(|report| match report.to_string() {
         long if long.len() > REPORT_BYTES => {
             json!({"error": "the report is too long", "bytes": long.len()}).to_string()
@@ -293,10 +266,10 @@ pub fn end_run(
         text => text,
     });
     let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    tx.execute(END, (no, signed(now), outcome.name(), text))?;
+    tx.execute(runs::RUNS_END, (no, signed(now), outcome.name(), text))?;
     let run = load_run(&tx, no)?;
     let RunRequest { job, tenant, dry_run, .. } = run.request;
-    tx.execute(OLD, (job.name(), tenant.map(|no| no.0), dry_run, KEPT))?;
+    tx.execute(runs::RUNS_DELETE_OLD, (job.name(), tenant.map(|no| no.0), dry_run, KEPT))?;
     tx.commit()?;
     Ok(run)
 }
@@ -306,9 +279,7 @@ pub fn end_run(
 /// # Errors
 /// [`StoreError::Sqlite`].
 pub fn last_run(conn: &Connection, job: JobKind, tenant: Option<TenantNo>) -> Result<Option<Last>, StoreError> {
-    const LAST: &str =
-        "WHERE job = ?1 AND tenant IS ?2 AND dry_run = 0 AND started IS NOT NULL ORDER BY run DESC LIMIT 1";
-    let last = read(conn, LAST, (job.name(), tenant.map(|no| no.0)))?.pop();
+    let last = read(conn, runs::RUNS_LAST_STARTED, (job.name(), tenant.map(|no| no.0)))?.pop();
     Ok(last.map(|run| Last { started: run.since(), ended: run.ended.unwrap_or(run.since()), outcome: run.outcome }))
 }
 
@@ -318,24 +289,22 @@ pub fn last_run(conn: &Connection, job: JobKind, tenant: Option<TenantNo>) -> Re
 /// # Errors
 /// [`StoreError::Sqlite`].
 pub fn measure_runs(conn: &Connection, metrics: &Metrics) -> Result<(), StoreError> {
-    const ENDED: &str = "SELECT ended - started FROM runs
-        WHERE job = ?1 AND dry_run = 0 AND outcome IS NOT NULL AND started IS NOT NULL ORDER BY run DESC LIMIT 1";
-    // The newest run, not the latest time: a run by a clock that was ahead would remain the latest for long.
-    const WELL: &str = "SELECT ifnull((SELECT ended FROM runs WHERE job = ?1 AND dry_run = 0 AND outcome = 'done'
-        ORDER BY run DESC LIMIT 1), 0)";
-    const NOW: &str = "SELECT done, total FROM runs WHERE job = ?1 AND outcome IS NULL AND started IS NOT NULL
-        ORDER BY run DESC LIMIT 1";
     for (job, gauges) in JobKind::ALL.into_iter().zip(&metrics.jobs) {
         let name = job.name();
-        let took: Option<i64> = conn.prepare_cached(ENDED)?.query_row([name], |row| row.get(0)).optional()?;
+        let took: Option<i64> =
+            conn.prepare_cached(runs::RUNS_LAST_DURATION)?.query_row([name], |row| row.get(0)).optional()?;
         gauges.last_ms.set(unsigned(took.unwrap_or(0)));
-        gauges.well_ms.set(conn.prepare_cached(WELL)?.query_row([name], |row| row.get(0).map(unsigned))?);
-        let now = conn.prepare_cached(NOW)?.query_row([name], |row| Ok([row.get(0)?, row.get(1)?].map(unsigned)));
+        gauges
+            .well_ms
+            .set(conn.prepare_cached(runs::RUNS_LAST_SUCCESS)?.query_row([name], |row| row.get(0).map(unsigned))?);
+        let now = conn
+            .prepare_cached(runs::RUNS_PROGRESS_OF_ACTIVE)?
+            .query_row([name], |row| Ok([row.get(0)?, row.get(1)?].map(unsigned)));
         let [done, all] = now.optional()?.unwrap_or_default();
         gauges.done.set(done);
         gauges.all.set(all);
     }
-    let newest = read(conn, "WHERE job = 'verify' AND started IS NOT NULL ORDER BY run DESC LIMIT 1", [])?.pop();
+    let newest = read(conn, runs::RUNS_LAST_VERIFY, [])?.pop();
     let verified = newest.and_then(|run| VerifyReport::deserialize(&run.report).ok()).unwrap_or_default();
     metrics.verified.iter().zip(verified.found()).for_each(|(gauge, keys)| gauge.set(keys));
     Ok(())

@@ -9,6 +9,7 @@ use crate::outbox::kv_key::KvKey;
 pub(crate) use crate::outbox::queue::put_key;
 use crate::outbox::queue::put_leaving;
 use crate::outbox::queue::{LATE_MS, LEASE_MS, TIMERS, fire_timers, forget_settled, schedule_siblings};
+use crate::store::tables::{outbox, standing};
 use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_shared::base::ids::{Millis, VisitorId};
@@ -91,11 +92,11 @@ pub fn note_changes(group: &mut WriteTxn<'_>, changed: &[Changed], linked: &Link
 /// # Errors
 /// [`StoreError`]; the caller must then roll back the transaction.
 pub fn acknowledge_rows(group: &WriteTxn<'_>, applied: &[u64]) -> Result<u64, StoreError> {
-    const SETTLE: &str = "UPDATE outbox SET lease = NULL, leased_until = 0, handed = ?2,
-            due = iif(changed = lease_change, iif(late > ?2, late, NULL), max(due, handed)) WHERE lease = ?1";
-    const SETTLE_ALL: &str = "UPDATE outbox SET lease = NULL, leased_until = 0, handed = ?2,
-            due = iif(late > ?2, late, NULL) WHERE lease = ?1";
-    let settle = if planted::is_active(PlantedBug::LoseAcknowledgedOutboxChange) { SETTLE_ALL } else { SETTLE };
+    let settle = if planted::is_active(PlantedBug::LoseAcknowledgedOutboxChange) {
+        outbox::OUTBOX_SETTLE_LEASE_DESPITE_CHANGE
+    } else {
+        outbox::OUTBOX_SETTLE_LEASE
+    };
     crate::erasures::registry::note_written(group, applied)?;
     catalogue::written(group, applied)?;
     let mut settled = 0;
@@ -138,8 +139,6 @@ pub fn hand_out(group: &mut WriteTxn<'_>, wanted: u16) -> Result<Vec<KvWrite>, S
 
 /// Builds a row's value and leases the row under the value's version. `None` if the value could not be built.
 fn lease_row(group: &mut WriteTxn<'_>, due: &DueRow, best: &mut BestTimeCache) -> Result<Option<KvWrite>, StoreError> {
-    const LEASE: &str = "UPDATE outbox SET lease = ?2, lease_change = changed, leased_until = ?3,
-        handed = ?4, late = iif(lease IS NULL, late, ?5) WHERE row = ?1";
     let rules = group.rules;
     let tenant = rules.tenants.by_no(due.tenant)?;
     let refreshed = match due.subject {
@@ -169,7 +168,7 @@ fn lease_row(group: &mut WriteTxn<'_>, due: &DueRow, best: &mut BestTimeCache) -
     let late = if planted::is_active(PlantedBug::ForgetLateWrites) { 0 } else { LATE_MS };
     let [until, late] = [LEASE_MS, late].map(|after| signed(group.now.saturating_add(after)));
     let row = (due.row, signed(version.counter), until, signed(group.now), late);
-    group.tx.prepare_cached(LEASE)?.execute(row)?;
+    group.tx.prepare_cached(outbox::OUTBOX_LEASE)?.execute(row)?;
     match due.subject {
         KvKey::Snapshot(visitor) => note_published(group, due.tenant, visitor, version.counter, is_truncated)?,
         KvKey::Catalogue(number) => {
@@ -196,10 +195,8 @@ fn note_published(
 
 /// Stores the version of a value with which it was handed out, because the version is part of the value.
 fn note_version(group: &WriteTxn<'_>, due: &DueRow, counter: u64) -> Result<(), StoreError> {
-    const PUT: &str = "INSERT INTO standing (tenant, kind, published) VALUES (?1, ?2, ?3)
-        ON CONFLICT DO UPDATE SET published = excluded.published";
     let (kind, _) = due.subject.columns();
-    group.tx.prepare_cached(PUT)?.execute((due.tenant.0, kind, signed(counter)))?;
+    group.tx.prepare_cached(standing::STANDING_UPSERT)?.execute((due.tenant.0, kind, signed(counter)))?;
     Ok(())
 }
 

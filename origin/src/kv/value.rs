@@ -116,7 +116,12 @@ fn names_page(key: &str, page: &[(String, ValueKind)]) -> Result<String, ValueEr
 }
 
 /// Encodes a catalogue, which is published only if an edge can read it back.
-fn catalogue_value(conn: &Connection, tenant: &TenantContext, key: &str, kept: &StoredVersion) -> Result<String, ValueError> {
+fn catalogue_value(
+    conn: &Connection,
+    tenant: &TenantContext,
+    key: &str,
+    kept: &StoredVersion,
+) -> Result<String, ValueError> {
     let bad = |e: WireError| ValueError::Check(e.code());
     let read: Result<Catalogue, _> = serde_json::from_str(&kept.document);
     let catalogue = read.map_err(|_| StoreError::Corrupt { what: "document of a catalogue" })?;

@@ -8,6 +8,7 @@
 mod handed_out;
 
 use crate::base::metrics::FOUND;
+use crate::store::tables::{outbox, standing, verifications};
 use causeway_shared::base::ids::{AltHash, AlternateId, KindCode, Millis, SnapshotVersion};
 use causeway_shared::base::limits;
 use rusqlite::{Connection, OptionalExtension as _};
@@ -78,8 +79,6 @@ pub struct VerifyReport {
 
 /// An alternate id under one hash: tenant, kind and hash as columns store them.
 type Id = (i64, u8, [u8; 16]);
-/// Deletes the row of a finished key.
-const DONE: &str = "DELETE FROM verifications WHERE entry = ?1";
 /// Value of [`VerifyPosition::cursor`] once every key is requested.
 const ALL_ASKED: i64 = i64::MIN;
 
@@ -121,7 +120,7 @@ pub enum VerifyStep {
 /// # Errors
 /// [`StoreError::Sqlite`].
 pub fn forget_reads(conn: &Connection) -> Result<(), StoreError> {
-    conn.execute("DELETE FROM verifications", [])?;
+    conn.execute(verifications::VERIFICATIONS_DELETE_ALL, [])?;
     Ok(())
 }
 
@@ -149,8 +148,6 @@ pub fn verify_step(
     dry_run: bool,
     keep: &dyn Fn(&Connection, &VerifyPosition) -> Result<(), StoreError>,
 ) -> Result<VerifyStep, StoreError> {
-    const OPEN: &str = "SELECT count(*), count(*) FILTER (WHERE looks = 0 AND answered IS NULL),
-        min(due) FILTER (WHERE answered IS NULL) FROM verifications";
     let looked = {
         // One read transaction: all values are of one moment, and no writer waits.
         let tx = conn.transaction()?;
@@ -168,8 +165,9 @@ pub fn verify_step(
         *walk = next;
         return Ok(VerifyStep::Looked);
     }
-    let (all, fresh, due): (i64, i64, Option<i64>) =
-        conn.prepare_cached(OPEN)?.query_row([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+    let (all, fresh, due): (i64, i64, Option<i64>) = conn
+        .prepare_cached(verifications::VERIFICATIONS_COUNT_OPEN)?
+        .query_row([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
     if walk.cursor != ALL_ASKED && fresh < AHEAD && all < MOST {
         crate::store::write_txn::within_txn(conn, rules, metrics, given, |group| {
             ask_more(group, &mut next)?;
@@ -194,9 +192,7 @@ struct ReadKey {
 }
 
 fn answered_reads(conn: &Connection) -> Result<Vec<ReadKey>, StoreError> {
-    const READ: &str = "SELECT entry, tenant, kind, subject, asked, sha256, looks, expected FROM verifications
-        WHERE answered IS NOT NULL ORDER BY entry LIMIT ?1";
-    let mut statement = conn.prepare_cached(READ)?;
+    let mut statement = conn.prepare_cached(verifications::VERIFICATIONS_ANSWERED)?;
     let rows = statement.query_map([LOOKED], |row| {
         Ok(ReadKey {
             entry: row.get(0)?,
@@ -279,13 +275,12 @@ struct StoredState {
 
 impl StoredState {
     fn of(conn: &Connection, asked: &ReadKey) -> Result<Self, StoreError> {
-        const WAITS: &str = "SELECT EXISTS (SELECT 1 FROM outbox WHERE tenant = ?1 AND kind = ?2 AND subject = ?3)";
-        const STANDING: &str = "SELECT published FROM standing WHERE tenant = ?1 AND kind = ?2";
         const VISITOR: &str = "SELECT v.published, v.withdrawn IS NOT NULL, v.person, ifnull(p.changed, 0),
                 p.siblings_due IS NOT NULL OR EXISTS (SELECT 1 FROM sweeps s WHERE s.person = v.person)
             FROM visitors v LEFT JOIN people p USING (person) WHERE v.tenant = ?1 AND v.visitor = ?2";
         let (kind, subject) = asked.subject.columns();
-        let waits = conn.prepare_cached(WAITS)?.query_row((asked.tenant.0, kind, subject), |row| row.get(0))?;
+        let waits =
+            conn.prepare_cached(outbox::OUTBOX_EXISTS)?.query_row((asked.tenant.0, kind, subject), |row| row.get(0))?;
         let mut state = Self { waits, ..Self::default() };
         state.version.restore = StoreCounters::load(conn)?.version().restore;
         let counter = match asked.subject {
@@ -298,7 +293,10 @@ impl StoredState {
                 });
                 found.optional()?
             }
-            _ => conn.prepare_cached(STANDING)?.query_row((asked.tenant.0, kind), |row| row.get(0)).optional()?,
+            _ => conn
+                .prepare_cached(standing::STANDING_PUBLISHED)?
+                .query_row((asked.tenant.0, kind), |row| row.get(0))
+                .optional()?,
         };
         state.version.counter = counter.map_or(0, unsigned);
         Ok(state)
@@ -326,7 +324,7 @@ fn settle_reads(
     // A version above the one that is being written now.
     group.next_version();
     for (asked, looked) in looked {
-        group.tx.prepare_cached(DONE)?.execute([asked.entry])?;
+        group.tx.prepare_cached(verifications::VERIFICATIONS_DELETE)?.execute([asked.entry])?;
         let found = match looked {
             KeyComparison::Found(found) => *found,
             KeyComparison::Again(expected) => {
@@ -380,11 +378,17 @@ fn ask_reads(
     looks: u32,
     expected: Option<&[u8]>,
 ) -> Result<(), StoreError> {
-    const PUT: &str = "INSERT INTO verifications (entry, tenant, kind, subject, due, looks, expected)
-        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
     let entry = signed(group.next_version().counter);
     let (kind, columns) = subject.columns();
-    group.tx.prepare_cached(PUT)?.execute((entry, tenant.0, kind, columns, signed(due), looks, expected))?;
+    group.tx.prepare_cached(verifications::VERIFICATIONS_INSERT)?.execute((
+        entry,
+        tenant.0,
+        kind,
+        columns,
+        signed(due),
+        looks,
+        expected,
+    ))?;
     Ok(())
 }
 

@@ -25,6 +25,7 @@ use crate::kv::publish::Priority;
 use crate::outbox::kv_key::names_subject;
 use crate::outbox::queue::LATE_MS;
 use crate::privacy::erase;
+use crate::store::tables::{erasure_keys, outbox};
 use crate::store::{self, EPOCHS_OF_A_RESTORE, StoreCounters, StoreError};
 
 pub use self::error::BackupError;
@@ -140,8 +141,9 @@ fn backup_contents(store: &Connection, log: Option<&Connection>) -> Result<Backu
         (SELECT ifnull(max(last_seen), 0) FROM visitors), (SELECT folded FROM meta)";
     let [visitors, people, newest, folded] =
         store.query_row(read, [], |row| Ok([row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?].map(unsigned)))?;
-    let read = "SELECT count(*) FROM log WHERE seq > ?1";
-    let records = log.map(|log| log.query_row(read, [signed(folded)], |row| row.get(0).map(unsigned))).transpose()?;
+    let records = log
+        .map(|log| log.query_row(store::tables::log::LOG_COUNT_AFTER, [signed(folded)], |row| row.get(0).map(unsigned)))
+        .transpose()?;
     Ok(BackupContents { visitors, people, records: records.unwrap_or(0), newest })
 }
 
@@ -315,13 +317,6 @@ pub(crate) fn take_place(data: &Path, fresh: &Path) -> Result<(), BackupError> {
 /// # Errors
 /// [`BackupError::Store`]; then the copy is unchanged.
 pub fn renew_store(conn: &mut Connection, before: &ReplacedStore, now: Millis) -> Result<(), BackupError> {
-    const AGAIN: &str = "INSERT INTO outbox
-            (tenant, kind, subject, changed, due, lease_change, leased_until, handed, late, rank)
-        SELECT tenant, 0, visitor, ?1, ?2, 0, 0, 0, ?3, 3 FROM visitors
-        UNION ALL SELECT l.tenant, l.kind, h.hash, ?1, ?2, 0, 0, 0, ?3, 3 FROM lookups l
-            JOIN (SELECT tenant, kind, hash, hash AS canonical FROM lookups
-                UNION SELECT tenant, kind, hash, canonical FROM alternates) h
-            ON h.tenant = l.tenant AND h.kind = l.kind AND h.canonical = l.hash";
     let tx = conn.transaction()?;
     let counters = StoreCounters::load(&tx)?;
     // The restore epoch is a minute, and at least one more than the last known. Minutes increase even if every trace of
@@ -344,10 +339,10 @@ pub fn renew_store(conn: &mut Connection, before: &ReplacedStore, now: Millis) -
     before.catalogues.bring(&tx, &numbers)?;
     before.sends.bring(&tx, &numbers)?;
     let waiting = waiting_keys(&tx)?;
-    tx.execute("DELETE FROM outbox", [])?;
+    tx.execute(outbox::OUTBOX_DELETE_ALL, [])?;
     // A write that was handed out before the restore may still reach the KV after it.
     let times = [counters.version().counter, now, now.saturating_add(LATE_MS)].map(signed);
-    tx.execute(AGAIN, times)?;
+    tx.execute(outbox::OUTBOX_INSERT_ALL_KEYS, times)?;
     // The KV values of visitors that arrived after the backup are deleted, because no later write would replace them.
     let orphans = if planted::is_active(PlantedBug::RestoreKeepsOrphans) { &[][..] } else { &before.subjects[..] };
     for (tenant, kind, subject) in orphans {
@@ -372,8 +367,7 @@ type Waiting = (i64, u16, [u8; 16], Priority);
 
 /// The due keys of visitors and ids in a store's outbox.
 fn waiting_keys(tx: &Connection) -> Result<Vec<Waiting>, BackupError> {
-    const READ: &str = "SELECT tenant, kind, subject, rank FROM outbox WHERE due IS NOT NULL AND kind <= 255";
-    let mut waiting = tx.prepare(READ)?;
+    let mut waiting = tx.prepare(outbox::OUTBOX_WAITING_KEYS)?;
     let rows =
         waiting.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, Priority::of_column(row.get(3)?))))?;
     Ok(rows.collect::<Result<_, _>>()?)
@@ -421,7 +415,7 @@ fn publish_names(tx: &Connection, times: [i64; 3]) -> Result<(), BackupError> {
 
 /// Publishes the keys that an erasure still waits for, including lookups that no longer exist.
 fn publish_erased(tx: &Connection, times: [i64; 3]) -> Result<(), BackupError> {
-    let mut open = tx.prepare("SELECT DISTINCT tenant, kind, subject FROM erasure_keys WHERE written IS NULL")?;
+    let mut open = tx.prepare(erasure_keys::ERASURE_KEYS_DISTINCT_UNWRITTEN)?;
     let mut rows = open.query([])?;
     while let Some(row) = rows.next()? {
         publish_key(tx, row.get(0)?, row.get(1)?, &row.get(2)?, Priority::Leaving, times)?;
@@ -438,10 +432,15 @@ fn publish_key(
     rank: Priority,
     [changed, due, late]: [i64; 3],
 ) -> Result<(), BackupError> {
-    const PUT: &str = "INSERT INTO outbox
-            (tenant, kind, subject, changed, due, lease_change, leased_until, handed, late, rank)
-        VALUES (?1, ?2, ?3, ?4, ?5, 0, 0, 0, ?6, ?7) ON CONFLICT DO UPDATE SET rank = min(rank, excluded.rank)";
-    tx.prepare_cached(PUT)?.execute((tenant, kind, subject, changed, due, late, rank.of(kind) as u8))?;
+    tx.prepare_cached(outbox::OUTBOX_INSERT_OR_RAISE)?.execute((
+        tenant,
+        kind,
+        subject,
+        changed,
+        due,
+        late,
+        rank.of(kind) as u8,
+    ))?;
     Ok(())
 }
 

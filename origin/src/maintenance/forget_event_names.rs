@@ -6,6 +6,7 @@ use crate::campaigns::catalogue;
 use crate::maintenance::name_uses::NameUses;
 use crate::privacy::audit;
 use crate::store::names::events::{EventNameError, check_bounds, name_source, note_change};
+use crate::store::tables::catalogues;
 use crate::store::tenants::TenantContext;
 use crate::store::write_txn::{TxnInputs, TxnRules};
 use crate::store::{StoreError, TenantNo};
@@ -66,9 +67,8 @@ pub(crate) fn name_uses<'n>(
     tenant: TenantNo,
     names: &'n BTreeSet<String>,
 ) -> Result<NameUses<'n>, StoreError> {
-    const EXPERIMENTS: &str = "SELECT version, experiments FROM catalogues WHERE tenant = ?1 ORDER BY version DESC";
     let mut uses = NameUses::new(names);
-    let mut catalogues = conn.prepare_cached(EXPERIMENTS)?;
+    let mut catalogues = conn.prepare_cached(catalogues::CATALOGUES_EXPERIMENTS_NEWEST_FIRST)?;
     let mut rows = catalogues.query([tenant.0])?;
     while let Some(row) = rows.next()? {
         let version: u32 = row.get(0)?;

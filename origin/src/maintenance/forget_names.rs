@@ -23,6 +23,7 @@ use crate::outbox::kv_key::KvKey;
 use crate::privacy::audit;
 use crate::profiles::fold::Changed;
 use crate::store::names::{load_dictionary, page_of, pending_name};
+use crate::store::tables::{catalogues, outbox};
 use crate::store::tenants::TenantContext;
 use crate::store::write_txn::{TxnInputs, TxnRules, WriteTxn};
 use crate::store::{CheckedBytes, PersonNo, StoreError, TenantNo};
@@ -154,9 +155,8 @@ fn name_uses<'n>(
     names: &'n BTreeSet<String>,
     dictionary: &NameDictionary,
 ) -> Result<NameUses<'n>, StoreError> {
-    const CATALOGUES: &str = "SELECT version, document FROM catalogues WHERE tenant = ?1 ORDER BY version DESC";
     let mut uses = NameUses::new(names);
-    let mut catalogues = conn.prepare_cached(CATALOGUES)?;
+    let mut catalogues = conn.prepare_cached(catalogues::CATALOGUES_DOCUMENTS_NEWEST_FIRST)?;
     let mut rows = catalogues.query([tenant.0])?;
     while let Some(row) = rows.next()? {
         let (version, document): (u32, String) = (row.get(0)?, row.get(1)?);
@@ -294,7 +294,6 @@ pub fn release_names(
     metrics: &Metrics,
     given: TxnInputs,
 ) -> Result<u64, StoreError> {
-    const WAITS: &str = "SELECT EXISTS (SELECT 1 FROM outbox WHERE tenant = ?1 AND due <= ?2)";
     let all = forgotten_names(conn)?;
     let rested = |state: ForgottenName| match state {
         ForgottenName::Resting(since) if since.saturating_add(limits::ATTRIBUTE_REST_MS) <= given.now => Some(since),
@@ -309,7 +308,11 @@ pub fn release_names(
             for (token, since) in tokens.into_iter().filter_map(|(token, state)| Some((token, rested(state)?))) {
                 // Snapshots of siblings are due later than the last removal, but long before the rest ends.
                 let due = signed(since.saturating_add(limits::ATTRIBUTE_REST_MS / 2).min(Millis::MAX / 2));
-                if !group.tx.prepare_cached(WAITS)?.query_row((tenant.0, due), |row| row.get::<_, bool>(0))? {
+                if !group
+                    .tx
+                    .prepare_cached(outbox::OUTBOX_ANY_DUE_OF_TENANT)?
+                    .query_row((tenant.0, due), |row| row.get::<_, bool>(0))?
+                {
                     rename_token(group, tenant, token, ForgottenName::Free)?;
                     freed += 1;
                 }

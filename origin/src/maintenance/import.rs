@@ -27,6 +27,7 @@ use crate::base::metrics::Metrics;
 use crate::identity::connections;
 use crate::ingest::intake::{CheckedFact, LogRecord};
 use crate::pipeline::commit;
+use crate::store::tables::imports;
 use crate::store::write_txn::TxnRules;
 use crate::store::{StoreError, TenantNo};
 use file::{FileError, ImportFile, LineChunk};
@@ -281,8 +282,9 @@ struct FileProgress {
 /// refusal may be gone. Its accepted facts count once while their FactIds are stored; after that, the file stays
 /// completed.
 fn file_progress(conn: &Connection, file: &str, now: Millis) -> Result<FileProgress, StoreError> {
-    let read = "SELECT lines, ended, changed FROM imports WHERE file = ?1";
-    let found = conn.query_row(read, [file], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))).optional()?;
+    let found = conn
+        .query_row(imports::IMPORTS_BY_FILE, [file], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
+        .optional()?;
     let Some((lines, state, changed)): Option<(i64, i64, i64)> = found else { return Ok(FileProgress::default()) };
     let (lines, state) = (unsigned(lines), unsigned(state));
     let done = FileProgress { lines, bad: state >> 1, ended: state & 1 > 0 };
@@ -298,10 +300,8 @@ fn note_file(
     FileProgress { lines, bad, ended }: FileProgress,
     now: Millis,
 ) -> Result<(), StoreError> {
-    const PUT: &str = "INSERT INTO imports (file, lines, changed, ended) VALUES (?1, ?2, ?3, ?4)
-        ON CONFLICT (file) DO UPDATE SET lines = excluded.lines, ended = excluded.ended";
     let state = u64::from(ended) | bad << 1;
-    tx.prepare_cached(PUT)?.execute((file, signed(lines), signed(now), signed(state)))?;
+    tx.prepare_cached(imports::IMPORTS_UPSERT)?.execute((file, signed(lines), signed(now), signed(state)))?;
     Ok(())
 }
 
@@ -397,7 +397,14 @@ mod tests {
             (0..40_000).for_each(|n| text.push_str(&format!("{},partner,{name}-{n},0.4,match\n", visitor(n % 5))));
             std::fs::write(&path, text).unwrap();
             let said = Attribution::cli(None, None);
-            let job = ImportRequest { rules: &origin.rules, tenant, kind: ImportKind::Links, workers: 2, attribution: said, served };
+            let job = ImportRequest {
+                rules: &origin.rules,
+                tenant,
+                kind: ImportKind::Links,
+                workers: 2,
+                attribution: said,
+                served,
+            };
             let (mut lines, mut each) = (0, Vec::new());
             let done = super::run(&mut origin.conn, &job, &path, |progress, _| {
                 each.push(progress.lines - lines);

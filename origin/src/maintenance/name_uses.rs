@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use rusqlite::Connection;
 
 use crate::audience::materialized;
+use crate::store::tables::sends;
 use crate::store::{StoreError, TenantNo};
 
 /// Most uses listed in one refusal.
@@ -38,12 +39,11 @@ impl<'n> NameUses<'n> {
         tenant: TenantNo,
         is_named: impl Fn(&str, &str) -> bool,
     ) -> Result<(), StoreError> {
-        const SENDS: &str = "SELECT name, filter FROM sends WHERE tenant = ?1 AND due IS NOT NULL ORDER BY name";
         for audience in materialized::list_audiences(conn, Some(tenant))? {
             let filter = audience.filter.unwrap_or_default();
             self.note(&format!("the audience of segment {}", audience.segment.0), |name| is_named(&filter, name));
         }
-        let mut sends = conn.prepare_cached(SENDS)?;
+        let mut sends = conn.prepare_cached(sends::SENDS_OPEN_FILTERS)?;
         let mut rows = sends.query([tenant.0])?;
         while let Some(row) = rows.next()? {
             let (send, filter): (String, String) = (row.get(0)?, row.get(1)?);

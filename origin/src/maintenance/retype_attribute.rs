@@ -27,6 +27,7 @@ use crate::kv::publish;
 use crate::outbox::kv_key::KvKey;
 use crate::pipeline::commit;
 use crate::store::names::{load_dictionary, page_of, pending_name, put_name, reserved_name};
+use crate::store::tables::outbox;
 use crate::store::tenants::TenantContext;
 use crate::store::write_txn::{TxnInputs, TxnRules, WriteTxn};
 use crate::store::{CheckedBytes, StoreError, TenantNo, visitor_at};
@@ -323,7 +324,6 @@ impl PublishState {
         now: Millis,
         rules: &TxnRules,
     ) -> Result<Option<u64>, StoreError> {
-        const DUE: &str = "SELECT count(*) FROM outbox WHERE tenant = ?1 AND kind = 0 AND (due <= ?2 OR late > ?3)";
         const SIBLINGS: &str = "SELECT count(*) FROM people WHERE tenant = ?1 AND siblings_due <= ?2";
         let count = |sql, values: &[i64]| {
             conn.prepare_cached(sql)?.query_row(rusqlite::params_from_iter(values), |row| row.get(0).map(unsigned))
@@ -333,7 +333,7 @@ impl PublishState {
             // The snapshots of siblings become due when they enter the outbox.
             self.until = self.until.max(now);
         }
-        let keys: u64 = count(DUE, &[tenant.0, signed(self.until), signed(now)])?;
+        let keys: u64 = count(outbox::OUTBOX_COUNT_PENDING_SNAPSHOTS, &[tenant.0, signed(self.until), signed(now)])?;
         if siblings + keys > 0 || now < self.until {
             self.since = None;
             return Ok(Some(siblings + keys));
@@ -505,7 +505,11 @@ mod tests {
         assert!(matches!(misfit, RetypeError::Catalogue(_)));
         retype_while_published(&mut origin, "coupon", ValueKind::Strings);
         assert_eq!(has(&origin, 1), json!({ "coupon": ["true"] }));
-        assert_eq!(catalogue::stored_version(&origin.conn, tenant.no, None).unwrap().unwrap().version, 2, "edges read it again");
+        assert_eq!(
+            catalogue::stored_version(&origin.conn, tenant.no, None).unwrap().unwrap().version,
+            2,
+            "edges read it again"
+        );
         let mut values = BTreeMap::new();
         origin.settle(&mut values);
         let names = kv::decode_names("c:demo:attributes:0", values["c:demo:attributes:0"].as_bytes()).unwrap();

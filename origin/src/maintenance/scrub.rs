@@ -10,6 +10,7 @@ use crate::campaigns::{catalogue, train};
 use crate::pipeline::mend;
 use crate::profiles::check::check_visitor;
 use crate::profiles::quarantine;
+use crate::store::tables::{catalogues, experiment_people};
 use crate::store::write_txn::WriteTxn;
 use crate::store::{CheckedBytes, StoreError, TenantNo};
 use crate::views::read::load_lookup;
@@ -189,9 +190,7 @@ pub fn check_experiment_people(
     most: u32,
     scrubbed: &mut ScrubReport,
 ) -> Result<Option<(i64, u32)>, StoreError> {
-    const READ: &str = "SELECT person, experiment, hours FROM experiment_people WHERE (person, experiment) > (?1, ?2)
-        ORDER BY person, experiment LIMIT ?3";
-    let mut statement = conn.prepare_cached(READ)?;
+    let mut statement = conn.prepare_cached(experiment_people::EXPERIMENT_PEOPLE_PAGE)?;
     let mut rows = statement.query((after.0, after.1, most))?;
     let mut last = None;
     while let Some(row) = rows.next()? {
@@ -211,10 +210,9 @@ pub fn check_experiment_people(
 /// # Errors
 /// [`StoreError`] that is not the damage of a value.
 pub fn check_tenant_values(conn: &Connection, scrubbed: &mut ScrubReport) -> Result<(), StoreError> {
-    const VERSIONS: &str = "SELECT tenant, version FROM catalogues ORDER BY tenant, version";
     const TENANTS: &str = "SELECT tenant FROM tenants";
     let versions: Vec<(i64, u32)> = {
-        let mut read = conn.prepare(VERSIONS)?;
+        let mut read = conn.prepare(catalogues::CATALOGUES_ALL_VERSIONS)?;
         read.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect::<Result<_, _>>()?
     };
     let tenants: Vec<i64> = {

@@ -9,6 +9,7 @@ use crate::outbox::kv_key::CATALOGUE;
 use crate::outbox::queue::{LATE_MS, LEASE_MS, STEP_MS};
 use crate::outbox::{fair_queue, unconfigured_tenants};
 use crate::store::StoreError;
+use crate::store::tables::{catalogue_codes, catalogue_current, catalogues, outbox, verifications};
 
 /// Whether any time in the store is later than the longest wait allows, whichever process wrote it. Reads only the
 /// indices of due times.
@@ -42,26 +43,22 @@ pub fn set_back(
     sibling_publish_ms: Millis,
     kv_settled_ms: Millis,
 ) -> Result<(), StoreError> {
-    const OLD: &str = "kind = ?4 AND NOT EXISTS (SELECT 1 FROM catalogue_current c
-        WHERE c.tenant = outbox.tenant AND printf('%032X', c.version) = hex(subject))";
-    const OUTBOX: &str = "UPDATE outbox SET handed = iif(handed > ?1 + ?4, ?1, handed),
-            leased_until = iif(leased_until > ?3 + ?4, ?3, leased_until), late = iif(late > ?2 + ?4, ?2, late)
-        WHERE handed > ?1 + ?4 OR leased_until > ?3 + ?4 OR late > ?2 + ?4";
-    const REPLACED: &str = "UPDATE catalogues SET replaced = ?1 WHERE replaced > ?1 + ?2";
-    const CURRENT: &str = "UPDATE catalogue_current SET since = ?1 WHERE since > ?1 + ?2";
-    const COUNTED: &str = "UPDATE catalogue_codes SET conversion_until = ?1 WHERE conversion_until > ?1 + ?2";
-    const VERIFIED: &str = "UPDATE verifications SET due = min(due, ?1), leased_until = min(leased_until, ?1)
-        WHERE due > ?2 OR leased_until > ?2";
     const PEOPLE: &str = "UPDATE people SET siblings_due = ?1 WHERE siblings_due > ?2";
     let after = |wait: Millis| signed(now.saturating_add(wait));
     let (step, kept) = (signed(STEP_MS), signed(limits::CATALOGUE_KEEP_MS));
-    let due = format!("UPDATE outbox SET due = ?1 + iif({OLD}, ?5, 0) WHERE due > ?2 + iif({OLD}, ?5, 0) AND due < ?3");
-    conn.execute(&due, [signed(now), after(LATE_MS + STEP_MS), unconfigured_tenants::NEVER, CATALOGUE.into(), kept])?;
-    conn.execute(OUTBOX, [signed(now), after(LATE_MS), after(LEASE_MS), step])?;
-    for catalogues in [REPLACED, CURRENT, COUNTED] {
+    conn.execute(
+        outbox::OUTBOX_CAP_DUE,
+        [signed(now), after(LATE_MS + STEP_MS), unconfigured_tenants::NEVER, CATALOGUE.into(), kept],
+    )?;
+    conn.execute(outbox::OUTBOX_CAP_TIMES, [signed(now), after(LATE_MS), after(LEASE_MS), step])?;
+    for catalogues in [
+        catalogues::CATALOGUES_CAP_REPLACED,
+        catalogue_current::CATALOGUE_CURRENT_CAP_SINCE,
+        catalogue_codes::CATALOGUE_CODES_CAP_CONVERSION_UNTIL,
+    ] {
         conn.execute(catalogues, [signed(now), step])?;
     }
     conn.execute(PEOPLE, [signed(now), after(sibling_publish_ms + STEP_MS)])?;
-    conn.execute(VERIFIED, [signed(now), after(kv_settled_ms + STEP_MS)])?;
+    conn.execute(verifications::VERIFICATIONS_CAP_TIMES, [signed(now), after(kv_settled_ms + STEP_MS)])?;
     Ok(())
 }

@@ -2,6 +2,7 @@
 //! one's flood.
 
 use crate::store::priority::Priority;
+use crate::store::tables::outbox;
 use std::collections::VecDeque;
 
 use causeway_shared::base::ids::Millis;
@@ -30,10 +31,7 @@ pub(crate) struct DueRow {
 
 /// Tenants with unsettled rows of a priority.
 fn due_tenants(conn: &Connection, rank: Priority) -> Result<Vec<TenantNo>, StoreError> {
-    // One index step per tenant, however many rows each has.
-    const NEXT: &str =
-        "SELECT tenant FROM outbox WHERE due IS NOT NULL AND rank = ?1 AND tenant > ?2 ORDER BY tenant LIMIT 1";
-    let mut statement = conn.prepare_cached(NEXT)?;
+    let mut statement = conn.prepare_cached(outbox::OUTBOX_NEXT_WAITING_TENANT)?;
     let (mut all, mut after) = (Vec::new(), i64::MIN);
     while let Some(tenant) = statement.query_row((rank as u8, after), |row| row.get(0)).optional()? {
         all.push(TenantNo(tenant));
@@ -83,11 +81,11 @@ fn rows_by_priority(group: &mut WriteTxn<'_>, wanted: usize) -> Result<Vec<DueRo
 /// At most `wanted` due rows of one priority, shared equally among the tenants that have enough. The first tenant is
 /// drawn at random, because there may be more tenants than wanted rows.
 fn in_turn(group: &mut WriteTxn<'_>, rank: Priority, wanted: usize) -> Result<Vec<DueRow>, StoreError> {
-    const NEXT: &str = "SELECT row, kind, subject, due FROM outbox WHERE rank = ?1 AND tenant = ?2 AND due <= ?3
-        AND leased_until <= ?3 AND handed <= ?4 ORDER BY due, kind, row LIMIT ?5 OFFSET ?6";
-    const LEASED: &str = "SELECT row, kind, subject, due FROM outbox WHERE rank = ?1 AND tenant = ?2 AND due <= ?3
-        AND handed <= ?4 ORDER BY due, kind, row LIMIT ?5 OFFSET ?6";
-    let next = if planted::is_active(PlantedBug::HandOutWhatIsLeased) { LEASED } else { NEXT };
+    let next = if planted::is_active(PlantedBug::HandOutWhatIsLeased) {
+        outbox::OUTBOX_DUE_BY_TENANT_DESPITE_LEASE
+    } else {
+        outbox::OUTBOX_DUE_BY_TENANT
+    };
     let mut tenants = due_tenants(group.tx, rank)?;
     if tenants.len() > 1 {
         let first = u64::from_le_bytes(group.random.draw()) % tenants.len() as u64;
@@ -125,12 +123,10 @@ fn in_turn(group: &mut WriteTxn<'_>, rank: Priority, wanted: usize) -> Result<Ve
 pub fn pending_rows(group: &WriteTxn<'_>) -> Result<u64, StoreError> {
     const PEOPLE: &str = "SELECT (SELECT count(*) FROM (SELECT 1 FROM people WHERE siblings_due <= ?1 LIMIT ?2))
       + (SELECT count(*) FROM (SELECT 1 FROM sweeps LIMIT ?2))";
-    const KEYS: &str = "SELECT count(*) FROM (SELECT 1 FROM outbox
-        WHERE rank = ?1 AND tenant = ?2 AND due <= ?3 AND leased_until <= ?3 LIMIT ?4)";
     let now = signed(group.now);
     let mut statement = group.tx.prepare_cached(PEOPLE)?;
     let people = statement.query_row((now, signed(COUNTED)), |row| row.get(0).map(unsigned))?;
-    let mut statement = group.tx.prepare_cached(KEYS)?;
+    let mut statement = group.tx.prepare_cached(outbox::OUTBOX_COUNT_DUE_BY_TENANT)?;
     let mut keys = 0;
     for (rank, tenant) in priority_tenants(group.tx)? {
         if keys < COUNTED {
@@ -147,9 +143,7 @@ pub fn pending_rows(group: &WriteTxn<'_>) -> Result<u64, StoreError> {
 /// # Errors
 /// [`StoreError::Sqlite`].
 pub fn queue_depth(conn: &Connection) -> Result<(u64, Option<Millis>), StoreError> {
-    const KEYS: &str = "SELECT count(*), min(due) FROM (SELECT due FROM outbox
-        WHERE rank = ?1 AND tenant = ?2 AND due < ?3 ORDER BY due LIMIT ?4)";
-    let mut statement = conn.prepare_cached(KEYS)?;
+    let mut statement = conn.prepare_cached(outbox::OUTBOX_DEPTH_BY_TENANT)?;
     let (mut keys, mut oldest) = (0, None);
     for (rank, tenant) in priority_tenants(conn)? {
         // At least one row, for the age of the oldest.
@@ -164,10 +158,7 @@ pub fn queue_depth(conn: &Connection) -> Result<(u64, Option<Millis>), StoreErro
 
 /// Whether a row is due after a time, except old versions of a catalogue and keys of unconfigured tenants.
 pub(super) fn is_due_after(conn: &Connection, after: i64) -> Result<bool, StoreError> {
-    const READ: &str = "SELECT EXISTS (SELECT 1 FROM outbox
-        WHERE rank = ?1 AND tenant = ?2 AND due > ?3 AND due < ?4 AND (kind <> ?5 OR EXISTS (SELECT 1 FROM catalogue_current c
-            WHERE c.tenant = outbox.tenant AND printf('%032X', c.version) = hex(subject))))";
-    let mut statement = conn.prepare_cached(READ)?;
+    let mut statement = conn.prepare_cached(outbox::OUTBOX_ANY_DUE_BETWEEN)?;
     for (rank, tenant) in priority_tenants(conn)? {
         if statement.query_row((rank, tenant, after, unconfigured_tenants::NEVER, CATALOGUE), |row| row.get(0))? {
             return Ok(true);
@@ -178,7 +169,7 @@ pub(super) fn is_due_after(conn: &Connection, after: i64) -> Result<bool, StoreE
 
 /// Sets the due time of a row.
 pub(crate) fn put_off(group: &WriteTxn<'_>, due: &DueRow, until: i64) -> Result<(), StoreError> {
-    group.tx.prepare_cached("UPDATE outbox SET due = ?2 WHERE row = ?1")?.execute((due.row, until))?;
+    group.tx.prepare_cached(outbox::OUTBOX_SET_DUE)?.execute((due.row, until))?;
     Ok(())
 }
 

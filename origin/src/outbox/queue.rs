@@ -5,6 +5,7 @@
 use crate::base::integers::{signed, unsigned};
 use crate::outbox::kv_key::KvKey;
 use crate::store::priority::Priority;
+use crate::store::tables::outbox;
 use crate::store::write_txn::WriteTxn;
 use crate::store::{PersonNo, StoreError, TenantNo, visitor_at};
 use causeway_shared::base::ids::{Millis, VisitorId};
@@ -47,27 +48,15 @@ pub(crate) fn put_as(
     due: Millis,
     priority: Priority,
 ) -> Result<(), StoreError> {
-    const PUT: &str =
-        "INSERT INTO outbox (tenant, kind, subject, changed, due, lease_change, leased_until, handed, rank)
-        VALUES (?1, ?2, ?3, ?4, ?5, 0, 0, 0, ?6)
-        ON CONFLICT (tenant, kind, subject) DO UPDATE SET changed = excluded.changed,
-            rank = iif(due IS NULL, excluded.rank, min(rank, excluded.rank)),
-            due = min(ifnull(due, excluded.due), excluded.due)";
-    // A due row that is not leased will be written with the state at that time, so nothing changes.
-    const WAITS: &str = "SELECT 1 FROM outbox
-        WHERE tenant = ?1 AND kind = ?2 AND subject = ?3 AND due <= ?4 AND rank <= ?5 AND lease IS NULL";
-    // A row that is already due keeps its due time, so that no index changes.
-    const AGAIN: &str = "UPDATE outbox SET changed = ?4
-        WHERE tenant = ?1 AND kind = ?2 AND subject = ?3 AND due <= ?5 AND rank <= ?6";
     let (kind, subject) = subject.columns();
     let (due, rank) = (signed(due), priority.of(kind) as u8);
-    if group.tx.prepare_cached(WAITS)?.exists((tenant.0, kind, subject, due, rank))? {
+    if group.tx.prepare_cached(outbox::OUTBOX_IS_DUE_UNLEASED)?.exists((tenant.0, kind, subject, due, rank))? {
         return Ok(());
     }
     let version = signed(group.version().counter);
     let values = (tenant.0, kind, subject, version, due, rank);
-    if group.tx.prepare_cached(AGAIN)?.execute(values)? == 0 {
-        group.tx.prepare_cached(PUT)?.execute(values)?;
+    if group.tx.prepare_cached(outbox::OUTBOX_SET_CHANGED_IF_DUE)?.execute(values)? == 0 {
+        group.tx.prepare_cached(outbox::OUTBOX_UPSERT)?.execute(values)?;
     }
     Ok(())
 }
@@ -84,9 +73,8 @@ pub(crate) fn put_truncated(group: &WriteTxn<'_>, tenant: TenantNo) -> Result<()
 
 /// Whether a key waits for a write, now or later.
 pub(crate) fn is_waiting(group: &WriteTxn<'_>, tenant: TenantNo, subject: KvKey) -> Result<bool, StoreError> {
-    const READ: &str = "SELECT 1 FROM outbox WHERE tenant = ?1 AND kind = ?2 AND subject = ?3 AND due IS NOT NULL";
     let (kind, subject) = subject.columns();
-    Ok(group.tx.prepare_cached(READ)?.exists((tenant.0, kind, subject))?)
+    Ok(group.tx.prepare_cached(outbox::OUTBOX_IS_WAITING)?.exists((tenant.0, kind, subject))?)
 }
 
 /// Schedules the publication of a person's siblings after the pause, unless it is already scheduled.
@@ -101,9 +89,8 @@ pub(crate) fn schedule_siblings(group: &WriteTxn<'_>, person: PersonNo) -> Resul
 
 /// Deletes settled rows once the key's pause is over.
 pub(crate) fn forget_settled(group: &WriteTxn<'_>) -> Result<(), StoreError> {
-    const FORGET: &str = "DELETE FROM outbox WHERE due IS NULL AND handed <= ?1";
     let pause_over = signed(group.now.saturating_sub(KEY_PAUSE_MS));
-    group.tx.prepare_cached(FORGET)?.execute([pause_over])?;
+    group.tx.prepare_cached(outbox::OUTBOX_DELETE_SETTLED)?.execute([pause_over])?;
     Ok(())
 }
 

@@ -7,6 +7,7 @@ use rusqlite::Connection;
 use crate::base::integers::signed;
 use crate::outbox::kv_key::CATALOGUE;
 use crate::store::StoreError;
+use crate::store::tables::outbox;
 use crate::store::tenants::Tenants;
 
 /// Due time of a key that waits for its tenant: never.
@@ -18,13 +19,12 @@ pub(super) const NEVER: i64 = i64::MAX;
 /// # Errors
 /// [`StoreError::Sqlite`].
 pub fn move_waiting_keys(conn: &Connection, tenants: &Tenants, now: Millis) -> Result<(), StoreError> {
-    // An old version of a catalogue is deleted at its own time, not before.
-    const SORT: &str = "UPDATE outbox SET due = iif(due = ?1, ?2, ?1)
-        WHERE due IS NOT NULL AND (due = ?1 OR kind <> ?4) AND (due = ?1) = (tenant IN (SELECT value FROM json_each(?3)))";
-    const WAIT: &str = "SELECT count(*) FROM outbox WHERE due = ?1";
     let known: Vec<i64> = tenants.iter().map(|known| known.no.0).collect();
-    conn.execute(SORT, (NEVER, signed(now), serde_json::json!(known).to_string(), CATALOGUE))?;
-    let waiting: i64 = conn.query_row(WAIT, [NEVER], |row| row.get(0))?;
+    conn.execute(
+        outbox::OUTBOX_SET_NEVER_DUE_BY_TENANT,
+        (NEVER, signed(now), serde_json::json!(known).to_string(), CATALOGUE),
+    )?;
+    let waiting: i64 = conn.query_row(outbox::OUTBOX_COUNT_DUE_AT, [NEVER], |row| row.get(0))?;
     if waiting > 0 {
         tracing::warn!(waiting, "KV keys of tenants that are not configured wait until they are");
     }

@@ -10,6 +10,7 @@ use crate::outbox::queue::LATE_MS;
 use crate::pipeline::commit;
 use crate::privacy::audit;
 use crate::store::priority::Priority;
+use crate::store::tables::{erased, erased_ids, outbox};
 use crate::store::write_txn::{TxnInputs, TxnRules};
 use crate::store::{StoreCounters, StoreError, TenantNo, journal, visitor_at};
 use causeway_shared::base::ids::{AltHash, AlternateId, FactId, KindCode, Millis, VisitorId};
@@ -63,15 +64,14 @@ pub fn replay_journal(
 /// Puts KV keys that an erasure waits for in the outbox, if it lacks them: an earlier release deleted them while their
 /// tenant was not configured. A value that was handed out before may still be written late.
 pub(crate) fn put_open(conn: &mut Connection, rules: &TxnRules, now: Millis) -> Result<(), StoreError> {
-    const PUT: &str = "INSERT OR IGNORE INTO outbox
-            (tenant, kind, subject, changed, due, lease_change, leased_until, handed, late, rank)
-        SELECT DISTINCT tenant, kind, subject, ?2, ?3, 0, 0, 0, ?4, ?5
-        FROM erasure_keys INDEXED BY erasure_keys_open WHERE tenant = ?1 AND written IS NULL";
     let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let changed = signed(StoreCounters::load(&tx)?.version().counter);
     for tenant in rules.tenants.iter() {
         let late = signed(now.saturating_add(LATE_MS));
-        tx.execute(PUT, (tenant.no.0, changed, signed(now), late, Priority::Leaving as u8))?;
+        tx.execute(
+            outbox::OUTBOX_INSERT_UNWRITTEN_OF_ERASURES,
+            (tenant.no.0, changed, signed(now), late, Priority::Leaving as u8),
+        )?;
     }
     Ok(tx.commit()?)
 }
@@ -94,10 +94,8 @@ pub(crate) const ADOPTED: usize = 10_000;
 
 /// Writes erasures that only the store has into the journal, which was lost or comes from another machine.
 pub(crate) fn adopt_erasures(conn: &Connection, rules: &TxnRules) -> Result<(), StoreError> {
-    const VISITORS: &str = "SELECT t.name, e.receipt, e.at, e.visitor FROM erased e JOIN tenants t USING (tenant)";
-    const IDS: &str = "SELECT t.name, e.receipt, e.at, e.kind, e.hash FROM erased_ids e JOIN tenants t USING (tenant)";
     let mut known = Vec::new();
-    let mut visitors = conn.prepare(VISITORS)?;
+    let mut visitors = conn.prepare(erased::ERASED_ALL_WITH_TENANT_NAMES)?;
     let mut rows = visitors.query([])?;
     while let Some(row) = rows.next()? {
         let entry = journal::visitor_fact(FactId::from_bytes(row.get(1)?), visitor_at(row, 3)?, unsigned(row.get(2)?));
@@ -107,7 +105,7 @@ pub(crate) fn adopt_erasures(conn: &Connection, rules: &TxnRules) -> Result<(), 
             known.clear();
         }
     }
-    let mut ids = conn.prepare(IDS)?;
+    let mut ids = conn.prepare(erased_ids::ERASED_IDS_ALL_WITH_TENANT_NAMES)?;
     let mut rows = ids.query([])?;
     while let Some(row) = rows.next()? {
         let id = AlternateId { kind: KindCode(row.get(3)?), hash: AltHash(row.get(4)?) };

@@ -8,6 +8,7 @@
 
 use crate::base::attribution::Attribution;
 use crate::store::journal::RequestedErasure;
+use crate::store::tables::audit;
 use std::collections::BTreeMap;
 
 use causeway_shared::base::ids::{AlternateId, FactId, KindCode, Millis, VisitorId};
@@ -102,7 +103,12 @@ pub(crate) fn record_rows(
                 let name = group.rules.tenants.by_no(tenant)?.id.to_string();
                 let count = erased.get(&(name.as_str(), change.id)).copied().unwrap_or(0);
                 put_row(group.tx, tenant, &change, &said, count)?;
-                asked.push(RequestedErasure { tenant: name, receipt: change.id, at: change.at, attribution: said.clone() });
+                asked.push(RequestedErasure {
+                    tenant: name,
+                    receipt: change.id,
+                    at: change.at,
+                    attribution: said.clone(),
+                });
             } else if *new > 0 {
                 put_row(group.tx, tenant, &without_erased(group.tx, tenant, change)?, &said, *new)?;
             }
@@ -138,12 +144,8 @@ fn put_row(
     said: &Attribution,
     count: u64,
 ) -> Result<(), StoreError> {
-    const PUT: &str = "INSERT INTO audit
-            (tenant, id, at, what, by, name, role, reason, visitor, other, kind, hash, count)
-        VALUES (:tenant, :id, :at, :what, :by, :name, :role, :reason, :visitor, :other, :kind, :hash, :count)
-        ON CONFLICT (tenant, id, at) DO UPDATE SET count = count + excluded.count";
     let bytes = |visitor: &Option<VisitorId>| visitor.map(|visitor| visitor.as_bytes().to_vec());
-    conn.prepare_cached(PUT)?.execute(named_params! {
+    conn.prepare_cached(audit::AUDIT_INSERT_OR_COUNT)?.execute(named_params! {
         ":tenant": tenant.0,
         ":id": change.id.as_bytes(),
         ":at": signed(change.at),
@@ -172,10 +174,8 @@ pub(crate) fn keep_name(
     name: &str,
     said: &Attribution,
 ) -> Result<(), StoreError> {
-    const PUT: &str = "INSERT INTO audit (tenant, id, at, what, by, name, role, reason, object, count)
-        VALUES (:tenant, :id, :at, :what, :by, :name, :role, :reason, :object, 1)";
     let id: [u8; 16] = group.random.draw();
-    group.tx.prepare_cached(PUT)?.execute(named_params! {
+    group.tx.prepare_cached(audit::AUDIT_INSERT_NAME)?.execute(named_params! {
         ":tenant": tenant.0,
         ":id": id,
         ":at": signed(group.now),
@@ -191,11 +191,6 @@ pub(crate) fn keep_name(
 
 /// Removes the erased visitors and ids from the rows; author, time, type and reason stay.
 fn forget_visitors(group: &WriteTxn<'_>, linked: &LinkChanges) -> Result<(), StoreError> {
-    const VISITOR: &str =
-        "UPDATE audit SET visitor = NULL, kind = NULL, hash = NULL WHERE tenant = ?1 AND visitor = ?2";
-    const OTHER: &str = "UPDATE audit SET other = NULL, kind = NULL, hash = NULL WHERE tenant = ?1 AND other = ?2";
-    const ID: &str =
-        "UPDATE audit SET kind = NULL, hash = NULL WHERE tenant = ?1 AND kind = ?2 AND hash = ?3 AND at <= ?4";
     if linked.erased.is_empty() {
         return Ok(());
     }
@@ -203,9 +198,9 @@ fn forget_visitors(group: &WriteTxn<'_>, linked: &LinkChanges) -> Result<(), Sto
         let Some(tenant) = group.rules.tenants.by_name(name) else { continue };
         if let FactKind::Erasure { id: Some(id), .. } = &fact.what {
             let values = (tenant.no.0, id.kind.0, id.hash.0, signed(fact.received));
-            group.tx.prepare_cached(ID)?.execute(values)?;
+            group.tx.prepare_cached(audit::AUDIT_CLEAR_ID)?.execute(values)?;
         } else {
-            for forget in [VISITOR, OTHER] {
+            for forget in [audit::AUDIT_CLEAR_VISITOR, audit::AUDIT_CLEAR_OTHER] {
                 group.tx.prepare_cached(forget)?.execute((tenant.no.0, fact.visitor.as_bytes()))?;
             }
             crate::store::job_reports::forget_visitor(group.tx, fact.visitor)?;
@@ -229,9 +224,7 @@ pub(crate) fn carry_erasures(conn: &Connection, tenant: TenantNo, asked: &Reques
 /// # Errors
 /// [`StoreError`].
 pub(crate) fn list_erasures(conn: &Connection) -> Result<Vec<RequestedErasure>, StoreError> {
-    const READ: &str = "SELECT t.name, a.id, a.at, a.by, a.name, a.role, a.reason FROM audit a
-        JOIN tenants t USING (tenant) WHERE a.what = 'erase'";
-    let mut statement = conn.prepare(READ)?;
+    let mut statement = conn.prepare(audit::AUDIT_ERASURES)?;
     let rows = statement.query_map([], |row| {
         let (receipt, at) = (FactId::from_bytes(row.get(1)?), unsigned(row.get(2)?));
         let said = Attribution {
@@ -258,15 +251,8 @@ pub fn list_rows(
     after: Option<i64>,
     most: usize,
 ) -> Result<Vec<Value>, StoreError> {
-    const READ: &str =
-        "SELECT row, at, what, by, name, role, reason, id, count, visitor, other, kind, hash, object FROM audit
-        WHERE tenant = ?1 AND row < ?2";
-    const OF: &str = "AND row IN (SELECT row FROM audit WHERE tenant = ?1 AND visitor = ?4
-        UNION SELECT row FROM audit WHERE tenant = ?1 AND other = ?4
-        UNION SELECT row FROM audit WHERE tenant = ?1
-            AND id = (SELECT receipt FROM erased WHERE tenant = ?1 AND visitor = ?4))";
-    let of = if visitor.is_some() { OF } else { "AND ?4 IS NULL" };
-    let mut statement = conn.prepare_cached(&format!("{READ} {of} ORDER BY row DESC LIMIT ?3"))?;
+    let read = if visitor.is_some() { audit::AUDIT_BEFORE_ROW_OF_VISITOR } else { audit::AUDIT_BEFORE_ROW };
+    let mut statement = conn.prepare_cached(read)?;
     let visitor = visitor.map(|visitor| visitor.as_bytes().to_vec());
     let parameters = (tenant.no.0, after.unwrap_or(i64::MAX), signed(most as u64), visitor);
     let rows = statement.query_map(parameters, |row| describe_row(tenant, row))?;

@@ -5,6 +5,7 @@
 //! `crate::identity::link` finds the erased visitors and removes them from the store.
 
 use crate::erasures::registry::is_erased;
+use crate::store::tables::log;
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -153,12 +154,12 @@ pub fn keep_unfolded(data: &Path, folded: u64) -> Result<(), StoreError> {
     if !log.table_exists(None, "log")? {
         return Ok(());
     }
-    let mut statement = log.prepare("SELECT body, said FROM log WHERE seq > ?1 ORDER BY seq")?;
+    let mut statement = log.prepare(log::LOG_BODIES_AFTER)?;
     let (mut erased, mut asked, mut unread) = (Vec::new(), Vec::new(), Ok(()));
     // An unreadable page or record does not affect the erasures of other records.
-    for row in statement
-        .query_map([signed(folded)], |row| Ok((row.get::<_, Vec<u8>>(0)?, crate::store::journal::attribution_at(row, 1)?)))?
-    {
+    for row in statement.query_map([signed(folded)], |row| {
+        Ok((row.get::<_, Vec<u8>>(0)?, crate::store::journal::attribution_at(row, 1)?))
+    })? {
         let (request, said) =
             match row.map_err(StoreError::from).and_then(|(body, said)| Ok((decode_stored(&body)?, said))) {
                 Ok(record) => record,
@@ -179,7 +180,12 @@ pub fn keep_unfolded(data: &Path, folded: u64) -> Result<(), StoreError> {
                     _ => {}
                 }
                 let said = Attribution::of(said.as_ref(), admin);
-                asked.push(RequestedErasure { tenant: tenant.to_string(), receipt: fact.id, at: fact.received, attribution: said });
+                asked.push(RequestedErasure {
+                    tenant: tenant.to_string(),
+                    receipt: fact.id,
+                    at: fact.received,
+                    attribution: said,
+                });
                 erased.push((tenant.to_string(), fact));
             }
         }

@@ -3,6 +3,7 @@
 
 use crate::identity::link::{VisitorSighting, canonical_id};
 use crate::privacy::reach::{person_reach, seen_until};
+use crate::store::tables::{erased, erased_ids, erasures};
 use causeway_shared::settings::config::ProofPolicy;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -173,12 +174,9 @@ fn await_earlier(linked: &mut LinkChanges, tenant: TenantNo, receipt: FactId, ea
 /// Records an erasure and returns whether it is new. A known erasure in a later record waits for that record to leave
 /// the log too.
 fn note_erasure(group: &WriteTxn<'_>, tenant: TenantNo, by: ErasureCause, log_seq: u64) -> Result<bool, StoreError> {
-    const PUT: &str = "INSERT INTO erasures (tenant, receipt, asked, stored, log_seq, log)
-        VALUES (?1, ?2, ?3, ?4, ?5, iif(?5 = 0, ?4, NULL))
-        ON CONFLICT DO UPDATE SET log_seq = excluded.log_seq, log = NULL WHERE excluded.log_seq > log_seq";
     let is_new = !crate::erasures::registry::is_known(group.tx, tenant, by.receipt)?;
     let values = (tenant.0, by.receipt.as_bytes(), signed(by.at), signed(group.now), signed(log_seq));
-    group.tx.prepare_cached(PUT)?.execute(values)?;
+    group.tx.prepare_cached(erasures::ERASURES_UPSERT)?.execute(values)?;
     Ok(is_new)
 }
 
@@ -223,8 +221,6 @@ pub(crate) fn end_id(
     by: ErasureCause,
     linked: &mut LinkChanges,
 ) -> Result<Vec<VisitorId>, StoreError> {
-    const PUT: &str = "INSERT INTO erased_ids (tenant, kind, hash, at, receipt) VALUES (?1, ?2, ?3, ?4, ?5)
-        ON CONFLICT DO UPDATE SET at = excluded.at, receipt = excluded.receipt WHERE excluded.at > at";
     let known = group.rules.tenants.by_no(tenant)?;
     let all: BTreeSet<AltHash> = id_family(group.tx, tenant, id)?.into_iter().chain(hashes).collect();
     let earlier = crate::erasures::registry::id_erased(group.tx, tenant, id.kind, all.iter().copied())?;
@@ -234,7 +230,7 @@ pub(crate) fn end_id(
     linked.ended.insert((tenant, id, by.at));
     for hash in all {
         let values = (tenant.0, id.kind.0, &hash.0, signed(by.at), by.receipt.as_bytes());
-        group.tx.prepare_cached(PUT)?.execute(values)?;
+        group.tx.prepare_cached(erased_ids::ERASED_IDS_UPSERT_NEWER)?.execute(values)?;
         linked.erased.push((known.id.to_string(), journal::id_fact(by.receipt, AlternateId { hash, ..id }, by.at)));
     }
     seen_until(group.tx, known, id, by.at)
@@ -280,7 +276,6 @@ fn empty_visitor(
     const EMPTY: &str =
         "UPDATE visitors SET last_seen = 0, profile = ?2, actions = 0, segments = x'', attributes = x'', events = x'',
         version = ?3, restore = ?4 WHERE row = ?1";
-    const ERASED: &str = "INSERT OR IGNORE INTO erased (tenant, visitor, at, receipt) VALUES (?1, ?2, ?3, ?4)";
     let Some(row) = find_visitor(group.tx, tenant, visitor)? else { return Ok(()) };
     let version = group.next_version();
     let nothing = profile::encode_profile(visitor, &Profile::default());
@@ -308,7 +303,7 @@ fn empty_visitor(
     let own_cuts = "DELETE FROM cuts WHERE person = (SELECT person FROM visitors WHERE row = ?1)";
     group.tx.prepare_cached(own_cuts)?.execute([row])?;
     let values = (tenant.0, visitor.as_bytes(), signed(by.at), by.receipt.as_bytes());
-    group.tx.prepare_cached(ERASED)?.execute(values)?;
+    group.tx.prepare_cached(erased::ERASED_INSERT)?.execute(values)?;
     Ok(())
 }
 

@@ -1,6 +1,7 @@
 //! Removal of visitors from the reports of jobs.
 
 use crate::store::StoreError;
+use crate::store::tables::runs;
 use causeway_shared::base::ids::VisitorId;
 use rusqlite::Connection;
 
@@ -9,8 +10,6 @@ use rusqlite::Connection;
 /// # Errors
 /// [`StoreError::Sqlite`].
 pub(crate) fn forget_visitor(conn: &Connection, visitor: VisitorId) -> Result<(), StoreError> {
-    const FORGET: &str = "UPDATE runs SET report = json_remove(report, '$.first')
-        WHERE job = 'reconcile' AND instr(report, ?1) > 0";
-    conn.prepare_cached(FORGET)?.execute([visitor.to_string()])?;
+    conn.prepare_cached(runs::RUNS_REMOVE_FROM_REPORTS)?.execute([visitor.to_string()])?;
     Ok(())
 }

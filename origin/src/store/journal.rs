@@ -3,6 +3,7 @@
 
 use crate::base::attribution::Attribution;
 use crate::store::data_fault::JOURNAL;
+use crate::store::tables::{asked, identity, journal_erasures};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
@@ -87,13 +88,11 @@ impl ErasureJournal {
         let mut conn = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
         for (tenant, fact) in entries {
-            let put = "INSERT OR IGNORE INTO erasures (tenant, fact) VALUES (?1, ?2)";
-            tx.prepare_cached(put)?.execute((tenant, facts::encode_one(fact)))?;
+            tx.prepare_cached(journal_erasures::JOURNAL_ERASURES_INSERT)?.execute((tenant, facts::encode_one(fact)))?;
         }
         for RequestedErasure { tenant, receipt, at, attribution: said } in asked {
-            let put = "INSERT OR IGNORE INTO asked (tenant, receipt, at, said) VALUES (?1, ?2, ?3, ?4)";
             let said = crate::store::journal::attribution_text(said)?;
-            tx.prepare_cached(put)?.execute((tenant, receipt.as_bytes(), signed(*at), said))?;
+            tx.prepare_cached(asked::ASKED_INSERT)?.execute((tenant, receipt.as_bytes(), signed(*at), said))?;
         }
         Ok(tx.commit()?)
     }
@@ -104,7 +103,7 @@ impl ErasureJournal {
     /// [`StoreError`].
     pub fn requested_erasures(&self) -> Result<Vec<RequestedErasure>, StoreError> {
         let conn = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut statement = conn.prepare("SELECT tenant, receipt, at, said FROM asked ORDER BY tenant, at, receipt")?;
+        let mut statement = conn.prepare(asked::ASKED_ALL)?;
         let rows = statement.query_map([], |row| {
             let (receipt, at) = (FactId::from_bytes(row.get(1)?), unsigned(row.get(2)?));
             let said = crate::store::journal::attribution_at(row, 3)?.unwrap_or_default();
@@ -119,7 +118,7 @@ impl ErasureJournal {
     /// [`StoreError`]: an entry cannot be read, or `each` failed.
     pub fn each(&self, mut each: impl FnMut(String, Fact) -> Result<(), StoreError>) -> Result<(), StoreError> {
         let conn = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut statement = conn.prepare("SELECT tenant, fact FROM erasures ORDER BY tenant, fact")?;
+        let mut statement = conn.prepare(journal_erasures::JOURNAL_ERASURES_ALL)?;
         let mut rows = statement.query([])?;
         while let Some(row) = rows.next()? {
             each(row.get(0)?, facts::decode_one(&row.get::<_, Vec<u8>>(1)?)?)?;
@@ -149,7 +148,7 @@ fn open_existing(data: &Path) -> Result<Option<Connection>, StoreError> {
 /// [`StoreError::Journal`].
 pub fn store_of(data: &Path) -> Result<Option<StoreIdentity>, StoreError> {
     let Some(conn) = open_existing(data)? else { return Ok(None) };
-    let read = conn.query_row("SELECT identity FROM identity", [], |row| row.get(0)).optional()?;
+    let read = conn.query_row(identity::IDENTITY_STORE, [], |row| row.get(0)).optional()?;
     Ok(StoreIdentity::from_column(read))
 }
 
@@ -158,12 +157,10 @@ pub fn store_of(data: &Path) -> Result<Option<StoreIdentity>, StoreError> {
 /// # Errors
 /// [`StoreError::Journal`].
 pub fn bind_journal(data: &Path, store: StoreIdentity) -> Result<(), StoreError> {
-    const BIND: &str = "INSERT INTO identity (id, identity) VALUES (1, ?1)
-        ON CONFLICT DO UPDATE SET identity = excluded.identity WHERE identity <> excluded.identity";
     let ErasureJournal(conn) = ErasureJournal::open_in(data)?;
     let conn = conn.into_inner().unwrap_or_else(PoisonError::into_inner);
     conn.execute_batch(IDENTITY)?;
-    conn.execute(BIND, [store.as_bytes()])?;
+    conn.execute(identity::IDENTITY_UPSERT, [store.as_bytes()])?;
     Ok(())
 }
 

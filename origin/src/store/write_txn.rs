@@ -7,6 +7,7 @@ use crate::store::journal::ErasureJournal;
 use crate::store::names::GroupNames;
 use crate::store::names::events::EventNames;
 use crate::store::priority::Priority;
+use crate::store::tables::audiences;
 use crate::store::tenants::Tenants;
 use crate::store::{StoreCounters, StoreError, TenantNo};
 use std::collections::{BTreeMap, BTreeSet};
@@ -153,7 +154,7 @@ pub fn within_txn<T, E: From<StoreError>>(
 /// # Errors
 /// [`StoreError`].
 pub(crate) fn materialized_segments(conn: &Connection) -> Result<BTreeMap<TenantNo, BTreeSet<SegmentId>>, StoreError> {
-    let mut statement = conn.prepare_cached("SELECT tenant, segment FROM audiences")?;
+    let mut statement = conn.prepare_cached(audiences::AUDIENCES_SEGMENTS)?;
     let mut rows = statement.query([])?;
     let mut all: BTreeMap<TenantNo, BTreeSet<SegmentId>> = BTreeMap::new();
     while let Some(row) = rows.next()? {

@@ -175,7 +175,11 @@ fn a_job_that_is_due_at_the_start_runs_then_and_not_again() {
     let before = place.rhythm_due();
     let origin = place.serve();
     place.looked(before);
-    assert_eq!(named(&origin), [by_timer(&["activity", "activity"]), all].concat(), "the one that was due, and no other");
+    assert_eq!(
+        named(&origin),
+        [by_timer(&["activity", "activity"]), all].concat(),
+        "the one that was due, and no other"
+    );
 }
 
 /// Flips a bit of a visitor's id in the table of visitors, in the store's file: no index learns of it.

@@ -172,7 +172,8 @@ impl<'a> Question<'a> {
         let mut each = Vec::with_capacity(self.placements.len());
         for placement in &self.placements {
             let free = self.best(placement, page, |_, offer| !offer.strict && !self.awaits_unit(offer));
-            let before = |candidate: &PlacementCandidate| free.is_none_or(|free| candidate.sort_key() < free.sort_key());
+            let before =
+                |candidate: &PlacementCandidate| free.is_none_or(|free| candidate.sort_key() < free.sort_key());
             let strict = |candidate: &&PlacementCandidate| {
                 let offer = self.catalogue.offers.get(candidate.index());
                 offer.is_some_and(|offer| offer.strict && before(candidate) && self.admits(placement, offer, page))

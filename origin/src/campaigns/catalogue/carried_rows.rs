@@ -10,6 +10,7 @@ use rusqlite::types::Value;
 use crate::base::integers::signed;
 use crate::outbox::kv_key::KvKey;
 use crate::store::StoreError;
+use crate::store::tables::{catalogue_current, catalogues, models, steering};
 use crate::store::unread_parts::UnreadParts;
 
 /// Tenant numbers of the restored store, by the tenant numbers of the replaced store.
@@ -157,15 +158,9 @@ impl ReplacedRows {
 /// # Errors
 /// [`StoreError::Sqlite`].
 pub fn renew_pointers(conn: &Connection, now: Millis) -> Result<Vec<(i64, u16, [u8; 16])>, StoreError> {
-    // A version that was current before the restore is replaced now.
-    const REPLACED: &str = "UPDATE catalogues SET replaced = ?1
-        WHERE replaced IS NULL AND (tenant, version) NOT IN (SELECT tenant, version FROM catalogue_current)";
-    // Outbox entries from before the restore are invalid.
-    const UNKNOWN: &str = "UPDATE catalogues SET handed = NULL, published = NULL
-        WHERE published IS NULL OR (tenant, version) IN (SELECT tenant, version FROM catalogue_current)";
-    conn.execute(REPLACED, [signed(now)])?;
-    conn.execute(UNKNOWN, [])?;
-    let mut statement = conn.prepare("SELECT tenant, version FROM catalogue_current")?;
+    conn.execute(catalogues::CATALOGUES_MARK_OTHERS_REPLACED, [signed(now)])?;
+    conn.execute(catalogues::CATALOGUES_CLEAR_HANDED_AFTER_RESTORE, [])?;
+    let mut statement = conn.prepare(catalogue_current::CATALOGUE_CURRENT_ALL)?;
     let mut rows = statement.query([])?;
     let mut subjects = Vec::new();
     while let Some(row) = rows.next()? {
@@ -185,10 +180,12 @@ pub fn renew_pointers(conn: &Connection, now: Millis) -> Result<Vec<(i64, u16, [
 /// [`StoreError::Sqlite`].
 pub fn standing_pointers(conn: &Connection) -> Result<Vec<(i64, u16, [u8; 16])>, StoreError> {
     let mut subjects = Vec::new();
-    for (table, of) in [("models", KvKey::Model), ("steering", KvKey::Steering)] {
+    let tenants =
+        [("models", models::MODELS_TENANTS, KvKey::Model), ("steering", steering::STEERING_TENANTS, KvKey::Steering)];
+    for (table, read, of) in tenants {
         if conn.table_exists(None, table)? {
             let (kind, subject) = of.columns();
-            let mut statement = conn.prepare(&format!("SELECT DISTINCT tenant FROM {table}"))?;
+            let mut statement = conn.prepare(read)?;
             let rows = statement.query_map([], |row| Ok((row.get(0)?, kind, subject)))?;
             subjects.extend(rows.collect::<Result<Vec<_>, _>>()?);
         }

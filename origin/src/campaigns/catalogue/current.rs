@@ -14,6 +14,7 @@ use serde::de::DeserializeOwned;
 
 use crate::base::integers::signed;
 use crate::campaigns::offers::LimitedOffer;
+use crate::store::tables::{catalogue_codes, catalogue_current};
 use crate::store::tenants::TenantContext;
 use crate::store::{StoreError, TenantNo, names};
 
@@ -125,10 +126,8 @@ pub fn load_conversions(
     current: &CurrentExperiments,
     now: Millis,
 ) -> Result<CountedConversions, StoreError> {
-    const READ: &str = "SELECT tenant, code, conversion FROM catalogue_codes
-        WHERE conversion IS NOT NULL AND ifnull(conversion_until, ?1) >= ?1";
     let mut counted = CountedConversions { unreadable: current.unreadable.clone(), ..CountedConversions::default() };
-    let mut statement = conn.prepare_cached(READ)?;
+    let mut statement = conn.prepare_cached(catalogue_codes::CATALOGUE_CODES_COUNTED_CONVERSIONS)?;
     let mut rows = statement.query([signed(now.saturating_sub(limits::CONVERSION_DAYS * DAY_MS))])?;
     while let Some(row) = rows.next()? {
         counted.add(TenantNo(row.get(0)?), row.get(1)?, row.get(2)?);
@@ -164,10 +163,10 @@ pub fn budgets_of_tenant(conn: &Connection, tenant: TenantNo) -> Result<BTreeMap
 /// # Errors
 /// [`StoreError::Sqlite`].
 pub fn load_queried(conn: &Connection, tenant: &TenantContext) -> Result<QueriedNames, StoreError> {
-    const READ: &str =
-        "SELECT queried FROM catalogue_current CROSS JOIN catalogues USING (tenant, version) WHERE tenant = ?1";
-    let found =
-        conn.prepare_cached(READ)?.query_row([tenant.no.0], |row| row.get::<_, Option<String>>(0)).optional()?;
+    let found = conn
+        .prepare_cached(catalogue_current::CATALOGUE_CURRENT_QUERIED)?
+        .query_row([tenant.no.0], |row| row.get::<_, Option<String>>(0))
+        .optional()?;
     match found {
         None => Ok(QueriedNames::default()),
         Some(Some(text)) => Ok(serde_json::from_str(&text).unwrap_or_default()),
@@ -199,7 +198,7 @@ fn of_current<T: DeserializeOwned>(
     conn: &Connection,
     part: &str,
 ) -> Result<(BTreeMap<TenantNo, T>, BTreeSet<TenantNo>), StoreError> {
-    let read = format!("SELECT tenant, {part} FROM catalogue_current CROSS JOIN catalogues USING (tenant, version)");
+    let read = catalogue_current::catalogue_current_column(part);
     let (mut of, mut unreadable) = (BTreeMap::new(), BTreeSet::new());
     let mut statement = conn.prepare_cached(&read)?;
     let mut rows = statement.query([])?;
@@ -215,8 +214,7 @@ fn of_current<T: DeserializeOwned>(
 
 /// One column of one tenant's current version.
 fn of_tenant<T: DeserializeOwned + Default>(conn: &Connection, tenant: TenantNo, part: &str) -> Result<T, StoreError> {
-    let read =
-        format!("SELECT {part} FROM catalogue_current CROSS JOIN catalogues USING (tenant, version) WHERE tenant = ?1");
+    let read = catalogue_current::catalogue_current_column_of_tenant(part);
     let mut statement = conn.prepare_cached(&read)?;
     let mut rows = statement.query([tenant.0])?;
     rows.next()?.map_or_else(|| Ok(T::default()), |row| parse(row.get_ref(0)?.as_str().unwrap_or_default()))

@@ -17,6 +17,7 @@ use super::of_person;
 use crate::base::integers::{signed, unsigned};
 use crate::campaigns::catalogue::CountedConversions;
 use crate::identity::changes::LinkChanges;
+use crate::store::tables::{experiment_delays, experiment_hours, experiment_people};
 use crate::store::write_txn::WriteTxn;
 use crate::store::{CheckedBytes, PersonNo, StoreError, TenantNo};
 
@@ -78,9 +79,6 @@ pub(super) fn person_changed(
     person: PersonNo,
 ) -> Result<bool, StoreError> {
     const TENANT: &str = "SELECT tenant, devices FROM people WHERE person = ?1";
-    const DROP: &str = "DELETE FROM experiment_people WHERE person = ?1 AND experiment = ?2";
-    const PUT: &str = "INSERT OR REPLACE INTO experiment_people
-        (person, experiment, tenant, arm, exposed, converted, hours) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
     let before = stored_results(conn, person)?;
     let row = |row: &rusqlite::Row<'_>| Ok((TenantNo(row.get(0)?), row.get::<_, u32>(1)?));
     let found = conn.prepare_cached(TENANT)?.query_row([person.0], row).optional()?;
@@ -97,7 +95,7 @@ pub(super) fn person_changed(
     for ((tenant, experiment), row) in &before {
         if after.get(experiment) != Some(row) {
             add(conn, *tenant, *experiment, row, -1)?;
-            conn.prepare_cached(DROP)?.execute((person.0, experiment))?;
+            conn.prepare_cached(experiment_people::EXPERIMENT_PEOPLE_DELETE)?.execute((person.0, experiment))?;
         }
     }
     let Some(tenant) = tenant else { return Ok(!before.is_empty()) };
@@ -110,7 +108,7 @@ pub(super) fn person_changed(
             let converted = converted.map(signed);
             let values =
                 (person.0, experiment, tenant.0, arm, signed(*exposed), converted, CheckedBytes(pack_hours(hours)));
-            conn.prepare_cached(PUT)?.execute(values)?;
+            conn.prepare_cached(experiment_people::EXPERIMENT_PEOPLE_REPLACE)?.execute(values)?;
         }
     }
     Ok(is_changed)
@@ -121,9 +119,7 @@ pub(super) fn stored_results(
     conn: &Connection,
     person: PersonNo,
 ) -> Result<BTreeMap<(TenantNo, u32), PersonResult>, StoreError> {
-    const READ: &str =
-        "SELECT tenant, experiment, arm, exposed, converted, hours FROM experiment_people WHERE person = ?1";
-    let mut statement = conn.prepare_cached(READ)?;
+    let mut statement = conn.prepare_cached(experiment_people::EXPERIMENT_PEOPLE_OF_PERSON)?;
     let mut rows = statement.query([person.0])?;
     let mut found = BTreeMap::new();
     while let Some(row) = rows.next()? {
@@ -138,8 +134,7 @@ pub(super) fn for_each_person(
     conn: &Connection,
     mut each: impl FnMut((TenantNo, u32), &PersonResult) -> Result<(), StoreError>,
 ) -> Result<(), StoreError> {
-    const READ: &str = "SELECT tenant, experiment, arm, exposed, converted, hours FROM experiment_people";
-    let mut statement = conn.prepare(READ)?;
+    let mut statement = conn.prepare(experiment_people::EXPERIMENT_PEOPLE_ALL)?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
         let (key, of) = row_of(row)?;
@@ -297,21 +292,18 @@ impl PersonResult {
 
 /// Adds to the sums of an hour. A row that becomes zero is deleted.
 pub(super) fn add_hour(conn: &Connection, place: Place, sums: HourSums, sign: i64) -> Result<(), StoreError> {
-    const READ: &str = "SELECT exposed, cohort_converted, cohort_conversions, cohort_revenue, converted, conversions,
-        revenue FROM experiment_hours WHERE tenant = ?1 AND experiment = ?2 AND arm = ?3 AND hour = ?4";
-    const PUT: &str =
-        "INSERT OR REPLACE INTO experiment_hours (tenant, experiment, arm, hour, exposed, cohort_converted,
-        cohort_conversions, cohort_revenue, converted, conversions, revenue)
-        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
-    const DROP: &str = "DELETE FROM experiment_hours WHERE tenant = ?1 AND experiment = ?2 AND arm = ?3 AND hour = ?4";
-    let before = conn.prepare_cached(READ)?.query_row(place, sums_of).optional()?.unwrap_or_default();
+    let before = conn
+        .prepare_cached(experiment_hours::EXPERIMENT_HOURS_BY_KEY)?
+        .query_row(place, sums_of)
+        .optional()?
+        .unwrap_or_default();
     let after = before.plus(sign, sums);
     if after == HourSums::default() {
-        conn.prepare_cached(DROP)?.execute(place)?;
+        conn.prepare_cached(experiment_hours::EXPERIMENT_HOURS_DELETE)?.execute(place)?;
         return Ok(());
     }
     let ((tenant, experiment, arm, hour), of) = (place, after);
-    conn.prepare_cached(PUT)?.execute((
+    conn.prepare_cached(experiment_hours::EXPERIMENT_HOURS_REPLACE)?.execute((
         tenant,
         experiment,
         arm,
@@ -348,9 +340,7 @@ pub fn load_sums(
     tenant: TenantNo,
     experiment: u32,
 ) -> Result<BTreeMap<i64, BTreeMap<HourStamp, HourSums>>, StoreError> {
-    const READ: &str = "SELECT exposed, cohort_converted, cohort_conversions, cohort_revenue, converted, conversions,
-        revenue, arm, hour FROM experiment_hours WHERE tenant = ?1 AND experiment = ?2";
-    let mut statement = conn.prepare_cached(READ)?;
+    let mut statement = conn.prepare_cached(experiment_hours::EXPERIMENT_HOURS_OF_EXPERIMENT)?;
     let mut rows = statement.query((tenant.0, experiment))?;
     let mut found: BTreeMap<i64, BTreeMap<HourStamp, HourSums>> = BTreeMap::new();
     while let Some(row) = rows.next()? {
@@ -361,9 +351,7 @@ pub fn load_sums(
 
 /// Passes all sums to `each`.
 pub(super) fn each_sum(conn: &Connection, mut each: impl FnMut(Place, HourSums)) -> Result<(), StoreError> {
-    const READ: &str = "SELECT exposed, cohort_converted, cohort_conversions, cohort_revenue, converted, conversions,
-        revenue, tenant, experiment, arm, hour FROM experiment_hours";
-    let mut statement = conn.prepare(READ)?;
+    let mut statement = conn.prepare(experiment_hours::EXPERIMENT_HOURS_ALL)?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
         each((row.get(7)?, row.get(8)?, row.get(9)?, row.get(10)?), sums_of(row)?);
@@ -373,7 +361,7 @@ pub(super) fn each_sum(conn: &Connection, mut each: impl FnMut(Place, HourSums))
 
 /// Passes all delay counts to `each`.
 pub(super) fn each_delay(conn: &Connection, mut each: impl FnMut(Delay, i64)) -> Result<(), StoreError> {
-    let mut statement = conn.prepare("SELECT tenant, experiment, hour, delay, people FROM experiment_delays")?;
+    let mut statement = conn.prepare(experiment_delays::EXPERIMENT_DELAYS_ALL)?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
         each((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?), row.get(4)?);
@@ -383,14 +371,10 @@ pub(super) fn each_delay(conn: &Connection, mut each: impl FnMut(Delay, i64)) ->
 
 /// Adds people to a delay count. A row that becomes zero is deleted.
 pub(super) fn add_delay(conn: &Connection, place: Delay, people: i64) -> Result<(), StoreError> {
-    const ADD: &str =
-        "INSERT INTO experiment_delays (tenant, experiment, hour, delay, people) VALUES (?1, ?2, ?3, ?4, ?5)
-        ON CONFLICT DO UPDATE SET people = people + excluded.people";
-    const DROP: &str = "DELETE FROM experiment_delays
-        WHERE tenant = ?1 AND experiment = ?2 AND hour = ?3 AND delay = ?4 AND people = 0";
     let (tenant, experiment, hour, delay) = place;
-    conn.prepare_cached(ADD)?.execute((tenant, experiment, hour, delay, people))?;
-    conn.prepare_cached(DROP)?.execute(place)?;
+    conn.prepare_cached(experiment_delays::EXPERIMENT_DELAYS_ADD_PEOPLE)?
+        .execute((tenant, experiment, hour, delay, people))?;
+    conn.prepare_cached(experiment_delays::EXPERIMENT_DELAYS_DELETE_IF_ZERO)?.execute(place)?;
     Ok(())
 }
 

@@ -14,6 +14,7 @@ use super::person_results::{self, HourSums};
 use super::statistics::{self, ObservedRate};
 use crate::base::integers::{signed, unsigned};
 use crate::campaigns::catalogue;
+use crate::store::tables::{catalogues, experiment_delays, sends};
 use crate::store::tenants::TenantContext;
 use crate::store::{StoreError, TenantNo};
 
@@ -88,13 +89,11 @@ pub fn find_experiment(
     tenant: TenantNo,
     id: &str,
 ) -> Result<Option<(Experiment, Option<Millis>)>, StoreError> {
-    const READ: &str = "SELECT experiments, replaced FROM catalogues WHERE tenant = ?1 AND replaced IS NOT NULL
-        ORDER BY replaced DESC, version DESC";
     let has_id = |experiment: &&Experiment| experiment.id == id;
     if let Some(current) = catalogue::experiments_of_tenant(conn, tenant)?.iter().find(has_id) {
         return Ok(Some((current.clone(), None)));
     }
-    let mut statement = conn.prepare_cached(READ)?;
+    let mut statement = conn.prepare_cached(catalogues::CATALOGUES_REPLACED_EXPERIMENTS_NEWEST_FIRST)?;
     let mut rows = statement.query([tenant.0])?;
     while let Some(row) = rows.next()? {
         let all = catalogue::experiments_of(&row.get::<_, String>(0)?)?;
@@ -124,15 +123,11 @@ pub fn shares_report(
 /// `None` if the arms together gained traffic: people outside the experiment before are then assigned by the gains of
 /// the arms, not by their shares.
 fn shares_since(conn: &Connection, tenant: TenantNo, of: &Experiment) -> Result<Option<HourStamp>, StoreError> {
-    const READ: &str = "SELECT experiments, replaced FROM catalogues WHERE tenant = ?1 AND replaced IS NOT NULL";
-    // The last deliveries of each send. Erased people leave gaps.
-    const TOLD: &str = "SELECT ifnull(max(at), 0) FROM sends s CROSS JOIN send_people p ON p.send = s.send
-        AND p.place BETWEEN s.next - 1000 AND s.next - 1 WHERE s.tenant = ?1 AND s.experiment = ?2 AND s.asked < ?3";
     let dealt = |of: &Experiment| {
         (of.selection, of.arms.iter().map(|arm| (arm.code, (arm.share, arm.control))).collect::<BTreeMap<_, _>>())
     };
     let room = |of: &Experiment| of.arms.iter().map(|arm| arm.share).sum::<u32>();
-    let mut statement = conn.prepare_cached(READ)?;
+    let mut statement = conn.prepare_cached(catalogues::CATALOGUES_REPLACED_EXPERIMENTS)?;
     let mut rows = statement.query([tenant.0])?;
     let mut changed = None;
     while let Some(row) = rows.next()? {
@@ -146,7 +141,9 @@ fn shares_since(conn: &Connection, tenant: TenantNo, of: &Experiment) -> Result<
         }
     }
     let Some(changed) = changed else { return Ok(Some(HourStamp(0))) };
-    let delivered: i64 = conn.prepare_cached(TOLD)?.query_row((tenant.0, &of.id, changed), |row| row.get(0))?;
+    let delivered: i64 = conn
+        .prepare_cached(sends::SENDS_LAST_DELIVERY_OF_EXPERIMENT)?
+        .query_row((tenant.0, &of.id, changed), |row| row.get(0))?;
     Ok(Some(HourStamp(HourStamp::at(unsigned(delivered.max(changed))).0 + 2)))
 }
 
@@ -168,11 +165,9 @@ struct ArmPeriod<'a> {
 
 impl ArmHours {
     fn of(conn: &Connection, tenant: TenantNo, experiment: &Experiment, now: Millis) -> Result<Self, StoreError> {
-        const DELAYS: &str = "SELECT hour, delay, people FROM experiment_delays
-            WHERE tenant = ?1 AND experiment = ?2 AND hour > ?3";
         let arms = person_results::load_sums(conn, tenant, experiment.code)?;
         let now = HourStamp::at(now);
-        let mut statement = conn.prepare_cached(DELAYS)?;
+        let mut statement = conn.prepare_cached(experiment_delays::EXPERIMENT_DELAYS_OF_EXPERIMENT)?;
         let from = signed(u64::from(now.0).saturating_sub(ASKED_HOURS));
         let delays = statement.query_map((tenant.0, experiment.code, from), |row| {
             let hour: u32 = row.get(0)?;

@@ -5,6 +5,7 @@
 use crate::base::job_kinds::JobKind;
 use crate::jobs::context::BackgroundJob;
 use crate::jobs::tasks::dispatch::{AGAIN_MS, StalledReason};
+use crate::store::tables::sends;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -72,10 +73,8 @@ fn send_report(send: &Send, tenants: &Tenants) -> Value {
 /// Postpones a send whose receiver accepts no more messages for now. This is not an error. The delays are those of
 /// [`StalledReason::keep`].
 fn hold_send(conn: &Connection, send: &Send, after: Option<Millis>, now: Millis) -> Result<(), StoreError> {
-    const HOLD: &str = "UPDATE sends SET error = NULL, due = ?2 + ifnull(?3, min(?4, 1000 << min(tries, 12))),
-        tries = tries + 1 WHERE send = ?1 AND due IS NOT NULL";
     let after = after.map(|after| signed(after.max(1_000)));
-    conn.prepare_cached(HOLD)?.execute((send.no, signed(now), after, signed(AGAIN_MS)))?;
+    conn.prepare_cached(sends::SENDS_HOLD)?.execute((send.no, signed(now), after, signed(AGAIN_MS)))?;
     Ok(())
 }
 

@@ -28,6 +28,7 @@ use crate::campaigns::experiment::{self, results};
 use crate::ingest::intake::{CheckedFact, LogRecord};
 use crate::jobs::context::JobContext;
 use crate::pipeline::commit;
+use crate::store::tables::{send_people, sends};
 use crate::store::tenants::TenantContext;
 use crate::store::{PersonNo, StoreError, visitor_at};
 
@@ -115,10 +116,9 @@ impl<'a> DispatchContext<'a> {
         context: &JobContext<'_>,
         send: &Send,
     ) -> Result<Result<Option<StartedCall>, StalledReason>, StoreError> {
-        const OVER: &str = "UPDATE sends SET due = NULL WHERE send = ?1";
         let chosen = send.chosen.unwrap_or_default();
         if send.next >= chosen {
-            context.conn.prepare_cached(OVER)?.execute([send.no])?;
+            context.conn.prepare_cached(sends::SENDS_COMPLETE)?.execute([send.no])?;
             return Ok(Ok(None));
         }
         if !is_open(context.conn, send)? {
@@ -150,10 +150,8 @@ impl<'a> DispatchContext<'a> {
         send: &Send,
         next: u32,
     ) -> Result<Result<Vec<ExaminedPerson>, StalledReason>, StoreError> {
-        const READ: &str = "SELECT place, visitor, arm FROM send_people
-            WHERE send = ?1 AND place >= ?2 AND place < ?3 ORDER BY place";
         let now = (context.draw_inputs)()?.now;
-        let mut statement = context.conn.prepare_cached(READ)?;
+        let mut statement = context.conn.prepare_cached(send_people::SEND_PEOPLE_IN_RANGE)?;
         let rows = statement.query_map((send.no, send.next, next), |row| {
             Ok((row.get::<_, u32>(0)?, visitor_at(row, 1)?, row.get::<_, Option<u8>>(2)?))
         })?;
@@ -244,11 +242,6 @@ impl<'a> DispatchContext<'a> {
         send: &mut Send,
         ExaminedBatch { looked, next }: &ExaminedBatch,
     ) -> Result<(), StoreError> {
-        const DONE: &str = "UPDATE send_people SET outcome = ?3, arm = ?4, at = ?5 WHERE send = ?1 AND place = ?2";
-        // The new due time is now: among due sends and jobs, the one that has waited longest comes first.
-        const SUMS: &str =
-            "UPDATE sends SET next = ?2, delivered = ?3, control = ?4, gone = ?5, merged = ?6, \"left\" = ?7,
-            tries = 0, error = iif(due IS NULL, error, NULL), due = iif(due IS NULL, NULL, ?8) WHERE send = ?1";
         let (given, mut sums) = ((context.draw_inputs)()?, send.sums);
         let now = given.now;
         looked.iter().for_each(|one| sums.add(one.outcome));
@@ -257,10 +250,25 @@ impl<'a> DispatchContext<'a> {
         sums.gone += (next - send.next).saturating_sub(looked.len() as u32);
         let note = |tx: &Connection| {
             for ExaminedPerson { place, arm, outcome, .. } in looked {
-                tx.prepare_cached(DONE)?.execute((send.no, place, *outcome as u8, arm, signed(now)))?;
+                tx.prepare_cached(send_people::SEND_PEOPLE_SET_OUTCOME)?.execute((
+                    send.no,
+                    place,
+                    *outcome as u8,
+                    arm,
+                    signed(now),
+                ))?;
             }
             let SendTotals { delivered, control, gone, merged, left } = sums;
-            tx.prepare_cached(SUMS)?.execute((send.no, next, delivered, control, gone, merged, left, signed(now)))?;
+            tx.prepare_cached(sends::SENDS_SET_PROGRESS)?.execute((
+                send.no,
+                next,
+                delivered,
+                control,
+                gone,
+                merged,
+                left,
+                signed(now),
+            ))?;
             Ok(())
         };
         let facts: Vec<CheckedFact> = looked.iter().filter_map(|one| self.exposure(send, one, now)).collect();
@@ -296,13 +304,6 @@ fn choose_people(
     filter: &Filter,
     tested: Option<&Experiment>,
 ) -> Result<Result<u32, String>, StoreError> {
-    const CLEAR: &str = "DELETE FROM send_people WHERE (send, place) IN
-        (SELECT send, place FROM send_people WHERE send = ?1 LIMIT ?2)";
-    // The position of a person that was erased meanwhile stays empty.
-    const PUT: &str = "INSERT INTO send_people (send, place, visitor, arm)
-        SELECT ?1, ?2, ?3, ?4 WHERE NOT EXISTS (SELECT 1 FROM erased WHERE tenant = ?5 AND visitor = ?3)";
-    const CHOSEN: &str = "UPDATE sends SET chosen = ?2, error = ifnull(?3, error), due = iif(?2 = 0, NULL, due)
-        WHERE send = ?1";
     let AllMembers { mut members, unreadable, .. } = match materialise::audience_members(context, send.tenant, filter)?
     {
         Ok(everyone) => everyone,
@@ -332,14 +333,16 @@ fn choose_people(
     let (codes, shares): (Vec<u8>, Vec<u32>) = shares.unwrap_or_default().into_iter().unzip();
     let mut arms = ArmDealer::new(arm_quotas(&shares, chosen)).map(|arm| codes.get(arm).copied());
     // Deletes rows that an interrupted run had written.
-    while context.conn.prepare_cached(CLEAR)?.execute((send.no, signed(PIECE as u64)))? == PIECE {
+    while context.conn.prepare_cached(send_people::SEND_PEOPLE_DELETE_SOME)?.execute((send.no, signed(PIECE as u64)))?
+        == PIECE
+    {
         (context.report_progress)(0, chosen.into())?;
         (context.pause)();
     }
     let mut next = 0_u32;
     for some in drawn.chunks(PIECE) {
         let tx = context.conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        let mut put = tx.prepare_cached(PUT)?;
+        let mut put = tx.prepare_cached(send_people::SEND_PEOPLE_INSERT_UNLESS_ERASED)?;
         for visitor in some {
             put.execute((send.no, next, visitor.as_bytes(), arms.next().flatten(), send.tenant.0))?;
             next += 1;
@@ -350,7 +353,7 @@ fn choose_people(
         (context.pause)();
     }
     let reason = (chosen == 0).then(|| left_out.reason(send));
-    context.conn.prepare_cached(CHOSEN)?.execute((send.no, chosen, reason))?;
+    context.conn.prepare_cached(sends::SENDS_SET_CHOSEN)?.execute((send.no, chosen, reason))?;
     Ok(Ok(chosen))
 }
 
@@ -400,7 +403,7 @@ fn first_exposure(conn: &Connection, person: PersonNo, tested: &Experiment) -> R
 
 /// Whether the send was not stopped meanwhile.
 fn is_open(conn: &Connection, send: &Send) -> Result<bool, StoreError> {
-    Ok(conn.prepare_cached("SELECT 1 FROM sends WHERE send = ?1 AND due IS NOT NULL")?.exists([send.no])?)
+    Ok(conn.prepare_cached(sends::SENDS_IS_OPEN)?.exists([send.no])?)
 }
 
 /// Longest delay between two failed attempts, in milliseconds.
@@ -422,11 +425,9 @@ impl StalledReason {
     /// Records the reason. The send is tried again after the requested delay, but at least a second, or after 1, 2, 4,
     /// … seconds since its last progress.
     pub(crate) fn keep(&self, conn: &Connection, send: &Send, now: Millis) -> Result<(), StoreError> {
-        const KEEP: &str = "UPDATE sends SET error = ?2, due = ?3 + ifnull(?4, min(?5, 1000 << min(tries, 12))),
-            tries = tries + 1 WHERE send = ?1 AND due IS NOT NULL";
         let after = self.again.flatten().map(|after| signed(after.max(1_000)));
         let from = self.again.map(|_| signed(now));
-        conn.prepare_cached(KEEP)?.execute((send.no, &self.why, from, after, signed(AGAIN_MS)))?;
+        conn.prepare_cached(sends::SENDS_SET_ERROR)?.execute((send.no, &self.why, from, after, signed(AGAIN_MS)))?;
         Ok(())
     }
 }

@@ -39,7 +39,8 @@ fn reconcile_people(context: &mut JobContext<'_>, run: &JobRun) -> Result<JobRep
         (context.pause)();
         (context.report_progress)(done, all)
     };
-    let mended = reconcile::mend(context.conn, context.rules, context.metrics, || (context.draw_inputs)(), &plan, &step)?;
+    let mended =
+        reconcile::mend(context.conn, context.rules, context.metrics, || (context.draw_inputs)(), &plan, &step)?;
     let left = if plan.differences.is_empty() { plan } else { make_plan(context)? };
     let (large, small): (Vec<&Difference>, Vec<_>) = left.differences.iter().partition(|one| one.is_too_large);
     if let Some(report) = report.as_object_mut() {

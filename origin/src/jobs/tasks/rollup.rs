@@ -46,7 +46,8 @@ fn rebuild_sums(context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport,
         (context.pause)();
     }
     context.non_preemptible.store(true, Ordering::Relaxed);
-    let report = || (context.report_progress)(crate::base::integers::unsigned(all), crate::base::integers::unsigned(all));
+    let report =
+        || (context.report_progress)(crate::base::integers::unsigned(all), crate::base::integers::unsigned(all));
     let snapshot = context.conn.transaction()?;
     let mut wrong = rollup::find_corrections(&snapshot, &report)?;
     drop(snapshot);

@@ -57,7 +57,9 @@ fn trim_store(context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, S
             }
         }
         trimmed.names +=
-            forget_names::sweep_names(context.conn, context.rules, context.metrics, context.draw_inputs, &|| step(&trimmed))?;
+            forget_names::sweep_names(context.conn, context.rules, context.metrics, context.draw_inputs, &|| {
+                step(&trimmed)
+            })?;
         forget_names::release_names(context.conn, context.rules, context.metrics, (context.draw_inputs)()?)?;
     }
     context.non_preemptible.store(true, Ordering::Relaxed);

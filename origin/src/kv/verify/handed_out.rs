@@ -3,11 +3,11 @@
 use causeway_shared::base::limits;
 use causeway_shared::wire::sync::{ReadResult, VerifyRequest};
 
-use super::DONE;
 use crate::base::integers::{signed, unsigned};
 use crate::kv::value;
 use crate::outbox::kv_key::KvKey;
 use crate::outbox::queue::LEASE_MS;
+use crate::store::tables::verifications;
 use crate::store::write_txn::WriteTxn;
 use crate::store::{StoreError, TenantNo};
 
@@ -19,17 +19,14 @@ const LARGE: u16 = 2;
 /// # Errors
 /// [`StoreError`]; the caller must then roll back the transaction.
 pub fn hand_out(group: &WriteTxn<'_>, drain: u16) -> Result<Vec<VerifyRequest>, StoreError> {
-    const LARGE_ONES: &str = "SELECT entry, tenant, kind, subject FROM verifications WHERE answered IS NULL
-        AND due <= ?1 AND leased_until <= ?1 AND kind > 255 ORDER BY due, entry LIMIT ?2";
-    const OTHERS: &str = "SELECT entry, tenant, kind, subject FROM verifications WHERE answered IS NULL
-        AND due <= ?1 AND leased_until <= ?1 AND kind <= 255 ORDER BY due, entry LIMIT ?2";
-    const LEASE: &str = "UPDATE verifications SET leased_until = ?2, asked = ifnull(asked, ?3) WHERE entry = ?1";
     if drain == 0 {
         return Ok(Vec::new());
     }
     let mut keys = Vec::new();
     let rest = u16::try_from(limits::KV_KEYS).unwrap_or(u16::MAX) - LARGE;
-    for (read, most) in [(LARGE_ONES, LARGE), (OTHERS, rest)] {
+    for (read, most) in
+        [(verifications::VERIFICATIONS_DUE_LARGE, LARGE), (verifications::VERIFICATIONS_DUE_SMALL, rest)]
+    {
         let mut statement = group.tx.prepare_cached(read)?;
         let mut rows = statement.query((signed(group.now), most))?;
         while let Some(row) = rows.next()? {
@@ -40,13 +37,17 @@ pub fn hand_out(group: &WriteTxn<'_>, drain: u16) -> Result<Vec<VerifyRequest>, 
                     keys.push(VerifyRequest { entry: unsigned(entry), key: value::key_text(tenant, subject) })
                 }
                 // The tenant is no longer configured.
-                Err(_) => drop(group.tx.prepare_cached(DONE)?.execute([entry])?),
+                Err(_) => drop(group.tx.prepare_cached(verifications::VERIFICATIONS_DELETE)?.execute([entry])?),
             }
         }
     }
     let until = signed(group.now.saturating_add(LEASE_MS));
     for VerifyRequest { entry, .. } in &keys {
-        group.tx.prepare_cached(LEASE)?.execute((signed(*entry), until, signed(group.now)))?;
+        group.tx.prepare_cached(verifications::VERIFICATIONS_LEASE)?.execute((
+            signed(*entry),
+            until,
+            signed(group.now),
+        ))?;
     }
     Ok(keys)
 }
@@ -56,10 +57,12 @@ pub fn hand_out(group: &WriteTxn<'_>, drain: u16) -> Result<Vec<VerifyRequest>, 
 /// # Errors
 /// [`StoreError`]; the caller must then roll back the transaction.
 pub fn note_reads(group: &WriteTxn<'_>, read: &[ReadResult]) -> Result<(), StoreError> {
-    const ANSWER: &str = "UPDATE verifications SET answered = ?2, sha256 = ?3
-        WHERE entry = ?1 AND asked IS NOT NULL AND answered IS NULL";
     for ReadResult { entry, sha256 } in read {
-        group.tx.prepare_cached(ANSWER)?.execute((signed(*entry), signed(group.now), sha256))?;
+        group.tx.prepare_cached(verifications::VERIFICATIONS_SET_ANSWER)?.execute((
+            signed(*entry),
+            signed(group.now),
+            sha256,
+        ))?;
     }
     Ok(())
 }
@@ -69,7 +72,8 @@ pub fn note_reads(group: &WriteTxn<'_>, read: &[ReadResult]) -> Result<(), Store
 /// # Errors
 /// [`StoreError::Sqlite`].
 pub fn pending_reads(group: &WriteTxn<'_>) -> Result<u64, StoreError> {
-    const COUNT: &str = "SELECT count(*) FROM verifications
-        WHERE answered IS NULL AND due <= ?1 AND leased_until <= ?1";
-    Ok(group.tx.prepare_cached(COUNT)?.query_row([signed(group.now)], |row| row.get(0).map(unsigned))?)
+    Ok(group
+        .tx
+        .prepare_cached(verifications::VERIFICATIONS_COUNT_DUE)?
+        .query_row([signed(group.now)], |row| row.get(0).map(unsigned))?)
 }

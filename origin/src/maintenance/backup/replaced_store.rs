@@ -9,6 +9,7 @@ use causeway_shared::base::ids::SnapshotVersion;
 use rusqlite::Connection;
 
 use crate::campaigns::catalogue::{self, TenantNumbers};
+use crate::store::tables::outbox;
 use crate::store::{self, StoreCounters, StoreError};
 
 /// The data that a restored store takes from the store that it replaces.
@@ -105,7 +106,7 @@ fn list_keys(conn: &Connection, unread: &mut UnreadParts) -> Vec<(i64, u16, [u8;
         "SELECT tenant, 0, visitor FROM visitors",
         "SELECT tenant, kind, hash FROM lookups",
         "SELECT tenant, kind, hash FROM alternates",
-        "SELECT tenant, kind, subject FROM outbox",
+        outbox::OUTBOX_KEYS,
     ];
     let mut subjects = Vec::new();
     for read in SUBJECTS {

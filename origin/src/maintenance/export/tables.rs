@@ -9,6 +9,7 @@ use causeway_shared::base::limits;
 use rusqlite::types::Value;
 
 use crate::store::CheckedBytes;
+use crate::store::tables::{erasure_keys, erasures, experiment_people, send_people, sends};
 
 /// Version of the schema. It increases when a table or a column is added or removed.
 pub const SCHEMA: u32 = 9;
@@ -399,27 +400,15 @@ pub const TABLES: [ExportTable; 41] = [
     define_table("cuts", "master visitor, visitor visitor, at_ms=at uint", RowSource::Person("visitor")),
     define_table("erased", "visitor visitor, at_ms=at uint, receipt hex16", RowSource::Tenant("visitor")),
     define_table("erased_ids", "kind u8, hash hex16, at_ms=at uint, receipt hex16", RowSource::Tenant("kind, hash")),
-    // In the loaded store, no log record holds facts of the erased visitors, so `log_seq` is 0.
     define_table(
         "erasures",
         "receipt hex16, asked_ms uint, stored_ms uint, log_ms uint?",
-        RowSource::Own(
-            "SELECT receipt, asked, stored, log FROM erasures WHERE tenant = ?1 ORDER BY receipt",
-            "INSERT INTO erasures (tenant, receipt, asked, stored, log_seq, log) VALUES (?1, ?2, ?3, ?4, 0, ?5)",
-        ),
+        RowSource::Own(erasures::ERASURES_OF_TENANT, erasures::ERASURES_INSERT_WITHOUT_LOG),
     ),
-    // Includes the keys that a sweep has not noted yet. The sweep is not exported: every key is published again.
     define_table(
         "erasure_keys",
         "receipt hex16, kind u16, subject hex16, written_ms uint?",
-        RowSource::Own(
-            "SELECT receipt, kind, subject, written FROM erasure_keys k WHERE tenant = ?1 AND NOT EXISTS
-                (SELECT 1 FROM visitors v CROSS JOIN erasure_sweeps s ON s.person = v.person
-                WHERE k.kind = 0 AND v.tenant = ?1 AND v.visitor = k.subject AND s.tenant = ?1 AND s.receipt = k.receipt)
-             UNION ALL SELECT s.receipt, 0, v.visitor, NULL FROM erasure_sweeps s CROSS JOIN visitors v
-                ON v.person = s.person WHERE s.tenant = ?1 AND v.tenant = ?1 ORDER BY receipt, kind, subject",
-            "INSERT INTO erasure_keys (tenant, receipt, kind, subject, after, written) VALUES (?1, ?2, ?3, ?4, 0, ?5)",
-        ),
+        RowSource::Own(erasure_keys::ERASURE_KEYS_WITH_SWEPT_OF_TENANT, erasure_keys::ERASURE_KEYS_INSERT_WITH_WRITTEN),
     ),
     define_table(
         "audit",
@@ -448,8 +437,7 @@ pub const TABLES: [ExportTable; 41] = [
             "SELECT p.master, x.experiment, x.arm, x.exposed, x.converted, x.hours FROM people p
              CROSS JOIN experiment_people x ON x.person = p.person
              WHERE p.tenant = ?1 ORDER BY p.master, x.experiment",
-            "INSERT INTO experiment_people (person, experiment, tenant, arm, exposed, converted, hours)
-             SELECT person, ?3, ?1, ?4, ?5, ?6, ?7 FROM people WHERE tenant = ?1 AND master = ?2",
+            experiment_people::EXPERIMENT_PEOPLE_INSERT_BY_MASTER,
         ),
     ),
     define_table(
@@ -473,27 +461,15 @@ pub const TABLES: [ExportTable; 41] = [
         "segment u32, visitor visitor, until_hour=until u32",
         RowSource::Tenant("segment, visitor"),
     ),
-    // A send that is still open is delivered by the exporting installation, so it is loaded as stopped.
     define_table(
         "sends",
         "name text, filter json, count u32, experiment text?, webhook bool, per_second u32, random int, asked_ms uint, \
          chosen u32?, next u32, delivered u32, control u32, gone u32, merged u32, left u32, is_over bool",
-        RowSource::Own(
-            "SELECT name, filter, count, experiment, webhook, per_second, random, asked, chosen, next, delivered, control, gone,
-                 merged, \"left\", due IS NULL AND error IS NULL FROM sends WHERE tenant = ?1 ORDER BY name",
-            "INSERT INTO sends (tenant, name, filter, count, experiment, webhook, per_second, random, asked, chosen, next,
-                 delivered, control, gone, merged, \"left\", error)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, iif(?17, NULL, 'stopped'))",
-        ),
+        RowSource::Own(sends::SENDS_OF_TENANT, sends::SENDS_INSERT_CLOSED),
     ),
     define_table(
         "send_people",
         "send text, place u32, visitor visitor, arm u8?, outcome u8?, at_ms uint?",
-        RowSource::Own(
-            "SELECT s.name, p.place, p.visitor, p.arm, p.outcome, p.at FROM sends s CROSS JOIN send_people p USING (send)
-             WHERE s.tenant = ?1 ORDER BY s.name, p.place",
-            "INSERT INTO send_people (send, place, visitor, arm, outcome, at)
-             SELECT send, ?3, ?4, ?5, ?6, ?7 FROM sends WHERE tenant = ?1 AND name = ?2",
-        ),
+        RowSource::Own(sends::SENDS_PEOPLE_OF_TENANT, send_people::SEND_PEOPLE_INSERT_BY_SEND_NAME),
     ),
 ];

@@ -5,6 +5,7 @@ use causeway_shared::base::ids::{AltHash, KindCode};
 use rusqlite::Connection;
 
 use crate::outbox::kv_key::KvKey;
+use crate::store::tables::retired_keys;
 use crate::store::tenants::Tenants;
 use crate::store::write_txn::WriteTxn;
 use crate::store::{StoreError, TenantNo, hash_at};
@@ -25,7 +26,6 @@ pub struct RetiredKeys {
 /// # Errors
 /// [`StoreError::Sqlite`].
 pub fn retired_keys(conn: &Connection, tenants: &Tenants) -> Result<Vec<RetiredKeys>, StoreError> {
-    const DONE: &str = "SELECT 1 FROM retired_keys WHERE tenant = ?1 AND kind = ?2 AND key = ?3";
     let mut found = Vec::new();
     for known in tenants.iter().filter(|known| !known.keys.alternate.0.is_empty()) {
         for kind in known.config.kinds.iter().map(|kind| kind.code()) {
@@ -33,7 +33,7 @@ pub fn retired_keys(conn: &Connection, tenants: &Tenants) -> Result<Vec<RetiredK
                 let retired = RetiredKeys { tenant: known.no, kind, key, again: false };
                 let is_read = known.keys.alternate.by_id(key).is_some();
                 if !is_read
-                    && !conn.prepare_cached(DONE)?.exists((known.no.0, kind.0, key))?
+                    && !conn.prepare_cached(retired_keys::RETIRED_KEYS_EXISTS)?.exists((known.no.0, kind.0, key))?
                     && !retired.some(conn, None, 1)?.is_empty()
                 {
                     found.push(retired);
@@ -77,9 +77,7 @@ impl RetiredKeys {
     /// # Errors
     /// [`StoreError`]; then nothing of the group may be committed.
     pub fn done(&self, group: &WriteTxn<'_>) -> Result<(), StoreError> {
-        const PUT: &str = "INSERT OR IGNORE INTO retired_keys (tenant, kind, key) VALUES (?1, ?2, ?3)";
-        const FORGET: &str = "DELETE FROM retired_keys WHERE tenant = ?1 AND kind = ?2 AND key = ?3";
-        let note = if self.again { FORGET } else { PUT };
+        let note = if self.again { retired_keys::RETIRED_KEYS_DELETE } else { retired_keys::RETIRED_KEYS_INSERT };
         group.tx.prepare_cached(note)?.execute((self.tenant.0, self.kind.0, self.key))?;
         Ok(())
     }
@@ -90,8 +88,7 @@ impl RetiredKeys {
 /// # Errors
 /// [`StoreError::Sqlite`].
 pub fn restored_keys(conn: &Connection, tenants: &Tenants) -> Result<Vec<RetiredKeys>, StoreError> {
-    const READ: &str = "SELECT tenant, kind, key FROM retired_keys";
-    let mut statement = conn.prepare_cached(READ)?;
+    let mut statement = conn.prepare_cached(retired_keys::RETIRED_KEYS_ALL)?;
     let rows = statement.query_map([], |row| {
         let (tenant, kind) = (TenantNo(row.get(0)?), KindCode(row.get(1)?));
         Ok(RetiredKeys { tenant, kind, key: row.get(2)?, again: true })

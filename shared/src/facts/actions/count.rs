@@ -150,7 +150,8 @@ impl ActionCounter {
         }
         for (entity, by) in actions.entities().zip(by_entity).filter(|(_, by)| *by > 0) {
             for level in AdLevel::ALL {
-                if let Some(count) = self.row_index(key(level, entity.at(level))).and_then(|at| counts.get_mut(at as usize))
+                if let Some(count) =
+                    self.row_index(key(level, entity.at(level))).and_then(|at| counts.get_mut(at as usize))
                 {
                     *count += by;
                 }
