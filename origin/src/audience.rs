@@ -27,6 +27,7 @@ use rusqlite::{Connection, OptionalExtension as _};
 
 use crate::identity::changes::LinkChanges;
 use crate::profiles::fold::Changed;
+use crate::store::tables::{meta, people_changed, visitors};
 use crate::store::write_txn::WriteTxn;
 use crate::store::{PersonNo, StoreError, TenantNo};
 
@@ -91,28 +92,28 @@ impl Audience {
 /// # Errors
 /// [`StoreError::Sqlite`]; the caller must roll the transaction back.
 pub fn note(group: &WriteTxn<'_>, changed: &[Changed], linked: &LinkChanges) -> Result<(), StoreError> {
-    const OF_VISITOR: &str = "SELECT person FROM visitors WHERE tenant = ?1 AND visitor = ?2";
-    const NOTE: &str = "INSERT INTO people_changed (person) VALUES (?1)";
-    // An index file that was written before this change may hold the erased visitors.
-    const ERASED: &str =
-        "UPDATE meta SET columns_erased = ifnull((SELECT seq FROM sqlite_sequence WHERE name = 'people_changed'), 0)";
     let mut people: BTreeSet<PersonNo> = linked.rows.clone();
     people.extend(linked.people.iter().map(|change| change.person));
     people.extend(changed.iter().map(|changed| changed.person));
     for (tenant, visitor) in &linked.withdrawn {
         let key = (tenant.0, visitor.as_bytes());
-        people.extend(group.tx.prepare_cached(OF_VISITOR)?.query_row(key, |row| row.get(0).map(PersonNo)).optional()?);
+        people.extend(
+            group
+                .tx
+                .prepare_cached(visitors::VISITORS_PERSON_OF_ID)?
+                .query_row(key, |row| row.get(0).map(PersonNo))
+                .optional()?,
+        );
     }
-    let mut note = group.tx.prepare_cached(NOTE)?;
+    let mut note = group.tx.prepare_cached(people_changed::PEOPLE_CHANGED_INSERT)?;
     people.into_iter().try_for_each(|person| note.execute([person.0]).map(drop))?;
     if !linked.erased.is_empty() {
-        group.tx.execute(ERASED, [])?;
+        group.tx.execute(meta::META_MARK_COLUMNS_ERASED, [])?;
     }
     forget(group.tx, KEPT)
 }
 
 /// Deletes all but the newest `retained` changes.
 fn forget(conn: &Connection, retained: i64) -> Result<(), StoreError> {
-    const FORGET: &str = "DELETE FROM people_changed WHERE seq <= (SELECT max(seq) FROM people_changed) - ?1";
-    Ok(conn.prepare_cached(FORGET)?.execute([retained]).map(drop)?)
+    Ok(conn.prepare_cached(people_changed::PEOPLE_CHANGED_TRIM)?.execute([retained]).map(drop)?)
 }

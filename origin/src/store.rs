@@ -24,6 +24,7 @@ use crate::base::folders::make_folder;
 pub(crate) use crate::base::integers::signed;
 use crate::base::integers::unsigned;
 pub use crate::store::error::StoreError;
+use crate::store::tables::{meta, sqlite_schema, visitors};
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -112,8 +113,7 @@ pub(crate) fn holds_bytes(path: &Path) -> Result<bool, StoreError> {
 /// [`StoreError::Foreign`], [`StoreError::Sqlite`], [`StoreError::Migration`].
 pub fn prepare_store(conn: &mut Connection) -> Result<(), StoreError> {
     conn.busy_timeout(LOCKED)?;
-    const FOREIGN: &str = "SELECT user_version = 0 AND EXISTS (SELECT 1 FROM sqlite_schema) FROM pragma_user_version";
-    if conn.query_row(FOREIGN, [], |row| row.get(0))? {
+    if conn.query_row(sqlite_schema::SQLITE_SCHEMA_IS_FOREIGN, [], |row| row.get(0))? {
         return Err(StoreError::Foreign);
     }
     // Durable at every commit (invariant 6): WAL with a lower level would sync only at checkpoints.
@@ -192,7 +192,7 @@ pub const RESTORING: &str = "restoring";
 /// # Errors
 /// [`StoreError::Sqlite`].
 pub fn tenant_no(conn: &Connection, name: &str) -> Result<TenantNo, StoreError> {
-    conn.execute("INSERT OR IGNORE INTO tenants (name) VALUES (?1)", [name])?;
+    conn.execute(tables::tenants::TENANTS_INSERT_NAME, [name])?;
     find_tenant(conn, name)?.ok_or(StoreError::Corrupt { what: "tenant" })
 }
 
@@ -201,8 +201,7 @@ pub fn tenant_no(conn: &Connection, name: &str) -> Result<TenantNo, StoreError> 
 /// # Errors
 /// [`StoreError::Sqlite`].
 pub fn find_tenant(conn: &Connection, name: &str) -> Result<Option<TenantNo>, StoreError> {
-    let find = "SELECT tenant FROM tenants WHERE name = ?1";
-    Ok(conn.query_row(find, [name], |row| row.get(0).map(TenantNo)).optional()?)
+    Ok(conn.query_row(tables::tenants::TENANTS_NUMBER_OF_NAME, [name], |row| row.get(0).map(TenantNo)).optional()?)
 }
 
 /// Row of a visitor; `None` if no fact of it ever arrived.
@@ -210,8 +209,10 @@ pub fn find_tenant(conn: &Connection, name: &str) -> Result<Option<TenantNo>, St
 /// # Errors
 /// [`StoreError::Sqlite`].
 pub fn find_visitor(conn: &Connection, tenant: TenantNo, visitor: VisitorId) -> Result<Option<i64>, StoreError> {
-    const FIND: &str = "SELECT row FROM visitors WHERE tenant = ?1 AND visitor = ?2";
-    Ok(conn.prepare_cached(FIND)?.query_row((tenant.0, visitor.as_bytes()), |row| row.get(0)).optional()?)
+    Ok(conn
+        .prepare_cached(visitors::VISITORS_ROW_OF_ID)?
+        .query_row((tenant.0, visitor.as_bytes()), |row| row.get(0))
+        .optional()?)
 }
 
 /// Mask of the bits of an epoch that count up; the upper 32 bits hold the restore epoch.
@@ -232,8 +233,7 @@ impl StoreCounters {
     /// # Errors
     /// [`StoreError::Sqlite`].
     pub fn load(conn: &Connection) -> Result<Self, StoreError> {
-        let read = "SELECT restore_epoch, version_counter, epoch_counter, folded FROM meta";
-        let mut statement = conn.prepare_cached(read)?;
+        let mut statement = conn.prepare_cached(meta::META_COUNTERS)?;
         Ok(statement.query_row([], |row| {
             let [version, epoch, folded] = [row.get(1)?, row.get(2)?, row.get(3)?].map(unsigned);
             Ok(Self { restore: row.get(0)?, version, epoch, folded })
@@ -261,8 +261,7 @@ impl StoreCounters {
     /// # Errors
     /// [`StoreError::Sqlite`].
     pub fn save(self, conn: &Connection) -> Result<(), StoreError> {
-        let write = "UPDATE meta SET version_counter = ?1, epoch_counter = ?2, folded = ?3";
-        conn.prepare_cached(write)?.execute([self.version, self.epoch, self.folded].map(signed))?;
+        conn.prepare_cached(meta::META_SAVE_COUNTERS)?.execute([self.version, self.epoch, self.folded].map(signed))?;
         Ok(())
     }
 

@@ -250,3 +250,53 @@ fn the_required_libraries_are_in_use() {
         assert!(!text_of(&manifest).contains("minicbor"), "{} names minicbor", manifest.display());
     }
 }
+
+/// Words with which an SQL statement that reads or writes rows begins.
+const STATEMENTS: [&str; 6] = ["SELECT", "INSERT", "UPDATE", "DELETE", "REPLACE", "WITH"];
+/// Files of the origin with statements that they assemble from descriptors of tables.
+const STATEMENTS_ELSEWHERE: [&str; 3] = [
+    "origin/src/campaigns/catalogue/carried_rows.rs",
+    "origin/src/maintenance/export/load.rs",
+    "origin/src/maintenance/export/tables.rs",
+];
+
+/// Lines of a text with a string literal that begins with a statement of SQL; inline tests are left out.
+fn lines_with_statements(text: &str) -> Vec<usize> {
+    let code = text.split_once("\nmod tests {\n").map_or(text, |(before, _)| before);
+    let begins = |literal: &str| {
+        let literal = literal.trim_start_matches(|c: char| c.is_whitespace() || c == '\\');
+        STATEMENTS.iter().any(|word| literal.strip_prefix(word).is_some_and(|rest| rest.starts_with([' ', '\n'])))
+    };
+    let quotes = code.match_indices('"').map(|(at, _)| at);
+    quotes.filter(|at| begins(&code[at + 1..])).map(|at| code[..at].matches('\n').count() + 1).collect()
+}
+
+#[test]
+fn statements_of_the_origin_stand_with_their_tables() {
+    let mut elsewhere = BTreeSet::new();
+    for path in tracked_files("origin/src/*.rs").iter().filter(|path| !is_test(path)) {
+        let lines = lines_with_statements(&text_of(path));
+        if lines.is_empty() || path.starts_with("origin/src/store/tables") {
+            continue;
+        }
+        let path = path.display().to_string();
+        assert!(
+            STATEMENTS_ELSEWHERE.contains(&path.as_str()),
+            "{path}: lines {lines:?} have SQL: move it to the module of its table in origin/src/store/tables/"
+        );
+        elsewhere.insert(path);
+    }
+    assert_eq!(elsewhere, STATEMENTS_ELSEWHERE.map(str::to_owned).into(), "a file of the list has no SQL any more");
+}
+
+#[test]
+fn a_statement_is_found_however_its_literal_begins() {
+    for literal in
+        ["\"SELECT 1\"", "r#\"DELETE FROM a\"#", "\"\n    UPDATE a\"", "\"\\\n    WITH a\"", "\"INSERT\nINTO a\""]
+    {
+        assert_eq!(lines_with_statements(&format!("x\n{literal}\n")), [2], "{literal}");
+    }
+    for literal in ["\"DELETE\"", "\"SELECTED\"", "SELECT", "\"a SELECT 1\"", "x\"\nmod tests {\n    \"SELECT 1\"\n"] {
+        assert_eq!(lines_with_statements(&format!("{literal}\n")), [0; 0], "{literal}");
+    }
+}

@@ -20,7 +20,7 @@ use rusqlite::{Connection, OptionalExtension as _, Row};
 
 use crate::base::integers::signed;
 use crate::base::time_zones;
-use crate::store::tables::rhythms;
+use crate::store::tables::{attribute_names, people, rhythms, visitors};
 use crate::store::tenants::{TenantContext, Tenants};
 use crate::store::{CheckedBytes, PersonNo, StoreError, TenantNo, visitor_at};
 
@@ -63,11 +63,7 @@ pub fn read(
     person: PersonNo,
     everybody: &TenantHabits,
 ) -> Result<Option<PersonActivity>, StoreError> {
-    // The same limit as for the row in the audience index. As a bound parameter it would make SQLite plan the statement
-    // again on each call.
-    const READ: &str = "SELECT profile, attributes, visitor FROM visitors WHERE person = ?1 AND withdrawn IS NULL
-        ORDER BY last_seen DESC LIMIT 1000";
-    let mut statement = conn.prepare_cached(READ)?;
+    let mut statement = conn.prepare_cached(visitors::VISITORS_ACTIVITY_OF_PERSON)?;
     let mut rows = statement.query([person.0])?;
     let mut found = None;
     while let Some(row) = rows.next()? {
@@ -95,7 +91,6 @@ impl TenantHabits {
     /// # Errors
     /// [`StoreError`].
     pub fn load(conn: &Connection, tenant: &TenantContext) -> Result<Self, StoreError> {
-        const TOKEN: &str = "SELECT token FROM attribute_names WHERE tenant = ?1 AND name = ?2 AND kind = ?3";
         let hours = conn.prepare_cached(rhythms::RHYTHMS_HOURS_OF_TENANT)?.query_row([tenant.no.0], |row| row.get(0));
         let population = match hours.optional()? {
             Some(CheckedBytes(bytes)) => {
@@ -104,7 +99,10 @@ impl TenantHabits {
             None => PopulationActivity::default(),
         };
         let place = (tenant.no.0, ZONE, ValueKind::String.code());
-        let zone = conn.prepare_cached(TOKEN)?.query_row(place, |row| row.get(0).map(NameToken)).optional()?;
+        let zone = conn
+            .prepare_cached(attribute_names::ATTRIBUTE_NAMES_TOKEN_OF_NAME)?
+            .query_row(place, |row| row.get(0).map(NameToken))
+            .optional()?;
         let of_tenant = time_zones::find_zone(&tenant.config.time_zone).unwrap_or(TimeZone::UTC);
         Ok(Self { zone, of_tenant, population, priors: BTreeMap::new() })
     }
@@ -163,10 +161,11 @@ impl BestTimeCache {
         visitor: VisitorId,
         now: Millis,
     ) -> Result<(), StoreError> {
-        const READ: &str = "SELECT row, person, best FROM visitors WHERE tenant = ?1 AND visitor = ?2";
-        const TELL: &str = "UPDATE visitors SET best = ?2 WHERE row = ?1";
         let row = |row: &Row<'_>| Ok((row.get::<_, i64>(0)?, PersonNo(row.get(1)?), row.get::<_, Option<u16>>(2)?));
-        let found = conn.prepare_cached(READ)?.query_row((tenant.no.0, visitor.as_bytes()), row).optional()?;
+        let found = conn
+            .prepare_cached(visitors::VISITORS_BEST_OF_ID)?
+            .query_row((tenant.no.0, visitor.as_bytes()), row)
+            .optional()?;
         let Some((row, person, told)) = found else { return Ok(()) };
         let best = match self.people.get(&person) {
             Some(best) => *best,
@@ -181,7 +180,7 @@ impl BestTimeCache {
             }
         };
         if best != told {
-            conn.prepare_cached(TELL)?.execute((row, best))?;
+            conn.prepare_cached(visitors::VISITORS_SET_BEST)?.execute((row, best))?;
         }
         Ok(())
     }
@@ -223,8 +222,7 @@ impl ActivitySums {
         after: i64,
         most: u32,
     ) -> Result<Option<i64>, StoreError> {
-        const NEXT: &str = "SELECT person, tenant FROM people WHERE person > ?1 ORDER BY person LIMIT ?2";
-        let mut statement = conn.prepare_cached(NEXT)?;
+        let mut statement = conn.prepare_cached(people::PEOPLE_PAGE_WITH_TENANTS)?;
         let mut rows = statement.query((after, most))?;
         let mut last = None;
         while let Some(row) = rows.next()? {

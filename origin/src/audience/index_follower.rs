@@ -16,6 +16,7 @@ use crate::audience::column_file::{self, FileOrigin, FileWrite};
 use crate::audience::person_row::{self, PersonRow};
 use crate::base::clock;
 use crate::store::names::events;
+use crate::store::tables::{meta, people, people_changed};
 use crate::store::{self, PersonNo, StoreError, TenantNo};
 
 /// Pause when nothing changed.
@@ -157,7 +158,7 @@ impl StoreFollower {
         let tx = self.conn.transaction()?;
         self.of = FileOrigin { hour: HourStamp::at(now), ..file_origin(&tx)? };
         let mut columns = Columns { building: (0, 0), ..Columns::default() };
-        let mut statement = tx.prepare("SELECT tenant, count(*) FROM people GROUP BY tenant")?;
+        let mut statement = tx.prepare(people::PEOPLE_COUNT_BY_TENANT)?;
         for row in statement.query_map([], |row| Ok((TenantNo(row.get(0)?), row.get::<_, u32>(1)?)))? {
             let (tenant, people) = row?;
             columns.building.1 += u64::from(people);
@@ -174,9 +175,8 @@ impl StoreFollower {
     }
 
     fn build(&mut self, after: i64, now: Millis) -> Result<(), StoreError> {
-        const READ: &str = "SELECT person FROM people WHERE person > ?1 ORDER BY person LIMIT ?2";
         let tx = self.conn.transaction()?;
-        let mut statement = tx.prepare_cached(READ)?;
+        let mut statement = tx.prepare_cached(people::PEOPLE_PAGE)?;
         let people: Vec<PersonNo> =
             statement.query_map((after, SOME), |row| row.get(0).map(PersonNo))?.collect::<Result<_, _>>()?;
         let read = read(&tx, &people)?;
@@ -214,10 +214,9 @@ impl StoreFollower {
     }
 
     fn catch_up(&mut self, now: Millis) -> Result<bool, StoreError> {
-        const READ: &str = "SELECT seq, person FROM people_changed WHERE seq > ?1 ORDER BY seq LIMIT ?2";
         let tx = self.conn.transaction()?;
         let (state, oldest) = (file_origin(&tx)?, oldest_change(&tx)?);
-        self.erased = tx.query_row("SELECT columns_erased FROM meta", [], |row| row.get(0))?;
+        self.erased = tx.query_row(meta::META_COLUMNS_ERASED, [], |row| row.get(0))?;
         // The store deleted changes that were not followed yet, the store was replaced, or a rebuild was requested.
         if oldest > self.of.seq + 1
             || state.seq < self.of.seq
@@ -227,7 +226,7 @@ impl StoreFollower {
             tracing::warn!("the audience index does not belong to this state of the store: rebuilding it");
             return self.begin(now).map(|()| true);
         }
-        let mut statement = tx.prepare_cached(READ)?;
+        let mut statement = tx.prepare_cached(people_changed::PEOPLE_CHANGED_AFTER)?;
         let rows: Vec<(i64, i64)> = statement
             .query_map((self.of.seq, CHANGES), |row| Ok((row.get(0)?, row.get(1)?)))?
             .collect::<Result<_, _>>()?;
@@ -342,19 +341,15 @@ pub fn start_follower(data: &Path, audience: Audience) -> Result<JoinHandle<()>,
 
 /// Current state of the store.
 fn file_origin(conn: &Connection) -> Result<FileOrigin, StoreError> {
-    // `sqlite_sequence` retains the newest number even after all changes were deleted.
-    const STATE: &str = "SELECT restore_epoch, columns_epoch,
-        ifnull((SELECT seq FROM sqlite_sequence WHERE name = 'people_changed'), 0) FROM meta";
     let of = |row: &rusqlite::Row<'_>| {
         Ok(FileOrigin { restore: row.get(0)?, epoch: row.get(1)?, seq: row.get(2)?, hour: HourStamp(0) })
     };
-    Ok(conn.prepare_cached(STATE)?.query_row([], of)?)
+    Ok(conn.prepare_cached(meta::META_COLUMNS_STATE)?.query_row([], of)?)
 }
 
 /// Oldest change that the store retains; 0 if it retains none.
 fn oldest_change(conn: &Connection) -> Result<i64, StoreError> {
-    const OLDEST: &str = "SELECT ifnull(min(seq), 0) FROM people_changed";
-    Ok(conn.prepare_cached(OLDEST)?.query_row([], |row| row.get(0))?)
+    Ok(conn.prepare_cached(people_changed::PEOPLE_CHANGED_OLDEST)?.query_row([], |row| row.get(0))?)
 }
 
 /// Outcome of reading a person for its row.
@@ -371,14 +366,14 @@ type Read = Vec<(PersonNo, PersonRead)>;
 /// Reads some people. A person whose stored values cannot be decoded is reported as unreadable and does not affect the
 /// others.
 fn read(conn: &Connection, people: &[PersonNo]) -> Result<Read, StoreError> {
-    const TENANT: &str = "SELECT tenant FROM people WHERE person = ?1";
     let one = |person: &PersonNo| {
         let mut unreadable = 0;
         let found = match person_row::read_if_whole(conn, *person, &mut unreadable)? {
             Some(someone) => PersonRead::Someone(Box::new(someone)),
             None if unreadable == 0 => PersonRead::Gone,
             None => PersonRead::Unreadable(
-                conn.prepare_cached(TENANT)?.query_row([person.0], |row| row.get(0).map(TenantNo))?,
+                conn.prepare_cached(people::PEOPLE_TENANT_OF_PERSON)?
+                    .query_row([person.0], |row| row.get(0).map(TenantNo))?,
             ),
         };
         Ok((*person, found))

@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use crate::audience::query;
 use crate::base::integers::{signed, unsigned};
 use crate::store::names::events::{self, EventNameError};
-use crate::store::tables::{audience_members, audiences};
+use crate::store::tables::{audience_members, audiences, visitors};
 use crate::store::tenants::{TenantContext, Tenants};
 use crate::store::{StoreError, TenantNo, visitor_at};
 use crate::views::read::{self, StoreView};
@@ -365,10 +365,9 @@ fn member_of(
     visitor: VisitorId,
     members: &[VisitorId],
 ) -> Result<Option<VisitorId>, StoreError> {
-    const MASTER: &str = "SELECT p.master FROM visitors v JOIN people p ON p.person = v.person
-        WHERE v.tenant = ?1 AND v.visitor = ?2";
     let key = (audience.tenant.0, visitor.as_bytes());
-    let master = conn.prepare_cached(MASTER)?.query_row(key, |row| visitor_at(row, 0)).optional()?;
+    let master =
+        conn.prepare_cached(visitors::VISITORS_MASTER_OF_ID)?.query_row(key, |row| visitor_at(row, 0)).optional()?;
     Ok(master.filter(|master| members.binary_search(master).is_ok()))
 }
 

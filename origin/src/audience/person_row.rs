@@ -23,6 +23,7 @@ use rusqlite::{Connection, OptionalExtension as _};
 
 use crate::base::integers::unsigned;
 use crate::profiles::{buckets, fold};
+use crate::store::tables::{people, visitors};
 use crate::store::{CheckedBytes, PersonNo, StoreError, TenantNo, visitor_at};
 
 /// Visitors of one person that are read: the most recently active.
@@ -56,12 +57,8 @@ pub struct PersonRow {
 /// # Errors
 /// [`StoreError`].
 pub fn read(conn: &Connection, person: PersonNo) -> Result<Option<PersonRow>, StoreError> {
-    // The limit covers all visitors of nearly every person. As a bound parameter it would make SQLite plan the
-    // statement again on each call.
-    let visitors_of = format!(
-        "SELECT row, profile, segments, attributes, actions, events, last_seen, visitor FROM visitors
-        WHERE person = ?1 AND withdrawn IS NULL ORDER BY last_seen DESC LIMIT {VISITORS}"
-    );
+    // The limit covers all visitors of nearly every person.
+    let visitors_of = visitors::visitors_content_of_person(VISITORS);
     let Some((tenant, master, devices, random)) = find_person(conn, person)? else { return Ok(None) };
     let (mut totals, mut seen, mut attributes) =
         (ProfileTotals::default(), None::<(Millis, Millis)>, AttributeMap::default());
@@ -126,12 +123,11 @@ fn find_person(
     conn: &Connection,
     person: PersonNo,
 ) -> Result<Option<(TenantNo, VisitorId, u32, PersonRandom)>, StoreError> {
-    const PERSON: &str = "SELECT tenant, master, devices, random FROM people WHERE person = ?1";
     let one = |row: &rusqlite::Row<'_>| {
         let (tenant, master) = (TenantNo(row.get(0)?), visitor_at(row, 1)?);
         Ok((tenant, master, row.get(2)?, PersonRandom(row.get(3)?)))
     };
-    Ok(conn.prepare_cached(PERSON)?.query_row([person.0], one).optional()?)
+    Ok(conn.prepare_cached(people::PEOPLE_TENANT_MASTER_AND_RANDOM)?.query_row([person.0], one).optional()?)
 }
 
 /// Reads a person whose stored values may be damaged. Such a person is left out and counted in `unreadable`, so that

@@ -11,6 +11,7 @@ use rusqlite::{Connection, OptionalExtension as _};
 use crate::audience::best_times::{self, TenantHabits};
 use crate::audience::query::MemberFormat;
 use crate::base::time_zones;
+use crate::store::tables::visitors;
 use crate::store::tenants::TenantContext;
 use crate::store::{PersonNo, StoreError};
 
@@ -63,10 +64,8 @@ pub fn send_moments(
     window: &Range<Millis>,
     now: Millis,
 ) -> Result<Vec<SendMoment>, StoreError> {
-    const PERSON: &str = "SELECT p.person FROM visitors v JOIN people p USING (person)
-        WHERE v.tenant = ?1 AND v.visitor = ?2 AND p.master = ?2";
     let mut everybody = TenantHabits::load(conn, tenant)?;
-    let mut find = conn.prepare_cached(PERSON)?;
+    let mut find = conn.prepare_cached(visitors::VISITORS_PERSON_OF_MASTER)?;
     let mut all = Vec::with_capacity(members.len());
     for master in members {
         let person = find.query_row((tenant.no.0, master.as_bytes()), |row| row.get(0).map(PersonNo)).optional()?;

@@ -10,6 +10,7 @@ pub mod rollup;
 pub mod statistics;
 
 use crate::profiles::exposures::read_exposure;
+use crate::store::tables::{conversions, exposures, visitors};
 use std::collections::BTreeSet;
 
 use causeway_shared::base::ids::{Micros, Millis};
@@ -27,9 +28,7 @@ use crate::store::{PersonNo, StoreError};
 /// # Errors
 /// [`StoreError`].
 pub fn of_person(conn: &Connection, person: PersonNo) -> Result<Exposures, StoreError> {
-    const READ: &str = "SELECT e.experiment, e.arm, e.at, e.mixed FROM visitors v
-        JOIN exposures e ON e.visitor = v.row WHERE v.person = ?1 AND v.withdrawn IS NULL";
-    let mut statement = conn.prepare_cached(READ)?;
+    let mut statement = conn.prepare_cached(visitors::VISITORS_EXPOSURES_OF_PERSON)?;
     Ok(statement.query_map([person.0], read_exposure)?.collect::<Result<_, _>>()?)
 }
 
@@ -45,12 +44,6 @@ pub fn keep_conversions<'f>(
     visitor: i64,
     facts: impl Iterator<Item = (Millis, &'f Fact)>,
 ) -> Result<bool, StoreError> {
-    const PUT: &str =
-        "INSERT OR REPLACE INTO conversions (visitor, received, id, name, value) VALUES (?1, ?2, ?3, ?4, ?5)";
-    // The newest conversions of each name are retained, so that one experiment's events do not displace another's.
-    const BOUND: &str =
-        "DELETE FROM conversions WHERE visitor = ?1 AND name = ?3 AND (received, id) <= (SELECT received, id
-        FROM conversions WHERE visitor = ?1 AND name = ?3 ORDER BY received DESC, id DESC LIMIT 1 OFFSET ?2)";
     if names.is_empty() {
         return Ok(false);
     }
@@ -59,11 +52,21 @@ pub fn keep_conversions<'f>(
         let Some((id, name, value)) = find_conversion(words, fact).filter(|(_, name, _)| names.contains(*name)) else {
             continue;
         };
-        conn.prepare_cached(PUT)?.execute((visitor, signed(at), id.cast_signed(), name, value))?;
+        conn.prepare_cached(conversions::CONVERSIONS_REPLACE)?.execute((
+            visitor,
+            signed(at),
+            id.cast_signed(),
+            name,
+            value,
+        ))?;
         found.insert(name);
     }
     for name in &found {
-        conn.prepare_cached(BOUND)?.execute((visitor, signed(limits::CONVERSIONS as u64), name))?;
+        conn.prepare_cached(conversions::CONVERSIONS_TRIM_NAME)?.execute((
+            visitor,
+            signed(limits::CONVERSIONS as u64),
+            name,
+        ))?;
     }
     Ok(!found.is_empty())
 }
@@ -88,8 +91,7 @@ fn find_conversion<'f>(words: &'f Vocabulary, fact: &'f Fact) -> Option<(u64, &'
 /// # Errors
 /// [`StoreError`].
 pub fn trim_visitor(conn: &Connection, visitor: i64, before: Millis) -> Result<(), StoreError> {
-    const DROP: &str = "DELETE FROM conversions WHERE visitor = ?1 AND received < ?2";
-    conn.prepare_cached(DROP)?.execute((visitor, signed(before)))?;
+    conn.prepare_cached(conversions::CONVERSIONS_DELETE_BEFORE)?.execute((visitor, signed(before)))?;
     Ok(())
 }
 
@@ -98,8 +100,8 @@ pub fn trim_visitor(conn: &Connection, visitor: i64, before: Millis) -> Result<(
 /// # Errors
 /// [`StoreError`].
 pub fn drop_all(conn: &Connection, visitor: i64) -> Result<(), StoreError> {
-    conn.prepare_cached("DELETE FROM exposures WHERE visitor = ?1")?.execute([visitor])?;
-    conn.prepare_cached("DELETE FROM conversions WHERE visitor = ?1")?.execute([visitor])?;
+    conn.prepare_cached(exposures::EXPOSURES_DELETE_OF_VISITOR)?.execute([visitor])?;
+    conn.prepare_cached(conversions::CONVERSIONS_DELETE_OF_VISITOR)?.execute([visitor])?;
     Ok(())
 }
 

@@ -3,6 +3,7 @@
 //! assigned.
 
 use crate::profiles::offer_codes::read_code;
+use crate::store::tables::{units, units_given, visitors};
 use std::collections::BTreeSet;
 
 use causeway_shared::ads::catalogue::Campaign;
@@ -49,10 +50,9 @@ pub fn keep_given<'f>(
     tenant: TenantNo,
     facts: impl Iterator<Item = &'f Fact>,
 ) -> Result<(), StoreError> {
-    const PUT: &str = "INSERT OR IGNORE INTO units_given (tenant, campaign, number) VALUES (?1, ?2, ?3)";
     for fact in facts {
         if let FactKind::Unit { campaign, number } = fact.what {
-            conn.prepare_cached(PUT)?.execute((tenant.0, campaign, number))?;
+            conn.prepare_cached(units_given::UNITS_GIVEN_INSERT_NEW)?.execute((tenant.0, campaign, number))?;
         }
     }
     Ok(())
@@ -63,9 +63,7 @@ pub fn keep_given<'f>(
 /// # Errors
 /// [`StoreError`].
 pub fn of_person(conn: &Connection, person: PersonNo) -> Result<HeldSlots, StoreError> {
-    const READ: &str = "SELECT u.campaign, u.number, u.at FROM visitors v
-        JOIN units u ON u.visitor = v.row WHERE v.person = ?1 AND v.withdrawn IS NULL";
-    let mut statement = conn.prepare_cached(READ)?;
+    let mut statement = conn.prepare_cached(visitors::VISITORS_UNITS_OF_PERSON)?;
     Ok(statement.query_map([person.0], read_code)?.collect::<Result<_, _>>()?)
 }
 
@@ -74,14 +72,15 @@ pub fn of_person(conn: &Connection, person: PersonNo) -> Result<HeldSlots, Store
 /// # Errors
 /// [`StoreError`].
 pub fn drop_all(conn: &Connection, visitor: i64) -> Result<(), StoreError> {
-    conn.prepare_cached("DELETE FROM units WHERE visitor = ?1")?.execute([visitor])?;
+    conn.prepare_cached(units::UNITS_DELETE_OF_VISITOR)?.execute([visitor])?;
     Ok(())
 }
 
 /// Number of assigned offer codes of a campaign, within its limit.
 fn count_given(conn: &Connection, tenant: TenantNo, of: &LimitedOffer) -> Result<u32, StoreError> {
-    const READ: &str = "SELECT count(*) FROM units_given WHERE tenant = ?1 AND campaign = ?2 AND number < ?3";
-    Ok(conn.prepare_cached(READ)?.query_row((tenant.0, of.campaign, of.limit), |row| row.get(0))?)
+    Ok(conn
+        .prepare_cached(units_given::UNITS_GIVEN_COUNT_OF_CAMPAIGN)?
+        .query_row((tenant.0, of.campaign, of.limit), |row| row.get(0))?)
 }
 
 /// Codes of a tenant's limited campaigns that are sold out. None counts as sold out for a while after a restore: a
@@ -115,13 +114,9 @@ pub fn given_out(
 /// # Errors
 /// [`StoreError`].
 pub fn report_offers(conn: &Connection, tenant: TenantNo) -> Result<Vec<Value>, StoreError> {
-    const PEOPLE: &str =
-        "SELECT count(*), coalesce(sum(numbers > 1), 0) FROM (SELECT count(DISTINCT u.number) AS numbers
-        FROM units u CROSS JOIN visitors v ON v.row = u.visitor
-        WHERE v.tenant = ?1 AND u.campaign = ?2 AND v.withdrawn IS NULL GROUP BY v.person)";
     let row = |of: &LimitedOffer| {
         let given = count_given(conn, tenant, of)?;
-        let mut statement = conn.prepare_cached(PEOPLE)?;
+        let mut statement = conn.prepare_cached(units::UNITS_COUNT_PEOPLE_OF_CAMPAIGN)?;
         let (people, several): (i64, i64) =
             statement.query_row((tenant.0, of.campaign), |row| Ok((row.get(0)?, row.get(1)?)))?;
         Ok(json!({

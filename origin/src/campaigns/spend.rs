@@ -24,7 +24,7 @@ use crate::identity::changes::LinkChanges;
 use crate::profiles::buckets::{self, packed_actions};
 use crate::profiles::dedup;
 use crate::profiles::purchases::{self, Purchase};
-use crate::store::tables::spend;
+use crate::store::tables::{nobodys_facts, spend, visitors};
 use crate::store::write_txn::WriteTxn;
 use crate::store::{StoreError, TenantNo};
 
@@ -121,7 +121,6 @@ impl GroupBills {
         tenant: TenantNo,
         fact: &Fact,
     ) -> Result<bool, StoreError> {
-        const PUT: &str = "INSERT OR IGNORE INTO nobodys_facts (tenant, day, id) VALUES (?1, ?2, ?3)";
         let FactKind::Action { verb, entity, .. } = fact.what else { return Ok(false) };
         let budgets = budgets.of(tenant);
         if !budgets.contains_key(&entity.campaign) {
@@ -130,7 +129,7 @@ impl GroupBills {
         }
         let row = (tenant.0, dedup::receipt_day(fact.received), fact.id.short().cast_signed());
         let again = planted::is_active(PlantedBug::NobodysImpressionsCountAgain);
-        let new = group.tx.prepare_cached(PUT)?.execute(row)? > 0 || again;
+        let new = group.tx.prepare_cached(nobodys_facts::NOBODYS_FACTS_INSERT_NEW)?.execute(row)? > 0 || again;
         if new {
             self.action(budgets, tenant, verb, entity, fact.received);
         }
@@ -252,9 +251,7 @@ impl GroupBills {
 
 /// Rows of a visitor and of the most recently seen visitors of its person.
 fn person_of(conn: &Connection, visitor: i64) -> Result<BTreeSet<i64>, StoreError> {
-    const PERSON: &str = "SELECT row FROM visitors WHERE person = (SELECT person FROM visitors WHERE row = ?1)
-        ORDER BY last_seen DESC LIMIT ?2";
-    let mut statement = conn.prepare_cached(PERSON)?;
+    let mut statement = conn.prepare_cached(visitors::VISITORS_ROWS_OF_SAME_PERSON)?;
     let rows = statement.query_map((visitor, limits::SNAPSHOT_VISITORS as i64), |row| row.get::<_, i64>(0))?;
     Ok(rows.chain([Ok(visitor)]).collect::<Result<_, _>>()?)
 }
@@ -318,9 +315,9 @@ pub fn load_spend(conn: &Connection, tenant: TenantNo, campaign: u32, day: i64) 
 /// # Errors
 /// [`StoreError::Sqlite`].
 pub fn forget_orphan_actions(conn: &Connection, tenant: TenantNo, now: Millis) -> Result<usize, StoreError> {
-    const DROP: &str = "DELETE FROM nobodys_facts WHERE (tenant, day, id) IN
-        (SELECT tenant, day, id FROM nobodys_facts WHERE tenant = ?1 AND day < ?2 LIMIT 10000)";
-    Ok(conn.prepare_cached(DROP)?.execute((tenant.0, dedup::oldest_day(now)))?)
+    Ok(conn
+        .prepare_cached(nobodys_facts::NOBODYS_FACTS_DELETE_SOME_BEFORE)?
+        .execute((tenant.0, dedup::oldest_day(now)))?)
 }
 
 #[cfg(test)]

@@ -80,6 +80,23 @@ impl ImportOptions {
     }
 }
 
+/// A flag that the first Ctrl-C sets, and the runtime that waits for it. The import then ends after the current
+/// transaction, and committed lines stay imported. The second Ctrl-C ends the process at once.
+fn stop_on_ctrl_c() -> anyhow::Result<(tokio::runtime::Runtime, Arc<AtomicBool>)> {
+    let stopped = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&stopped);
+    let signals = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+    signals.spawn(async move {
+        if tokio::signal::ctrl_c().await.is_ok() {
+            flag.store(true, Ordering::Relaxed);
+        }
+        if tokio::signal::ctrl_c().await.is_ok() {
+            std::process::exit(INTERRUPTED);
+        }
+    });
+    Ok((signals, stopped))
+}
+
 pub(super) fn run(command: &ImportOptions, common: &CommonOptions) -> anyhow::Result<()> {
     let kind = match command.kind {
         KindArg::Segments => ImportKind::Segments,
@@ -96,28 +113,10 @@ pub(super) fn run(command: &ImportOptions, common: &CommonOptions) -> anyhow::Re
         // A line's visitor, or a cancellation of evidence, may be acknowledged but not folded yet.
         fold_before(&config, &conn)?;
     }
-    let (workers, said) = (usize::from(command.workers), command.why.attribution());
-    let job = import::ImportRequest {
-        rules: &rules,
-        tenant,
-        kind,
-        workers,
-        attribution: said,
-        served: &|| is_served(&config),
-    };
-    let stopped = Arc::new(AtomicBool::new(false));
-    let flag = Arc::clone(&stopped);
-    let signals = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
-    // The first Ctrl-C ends the import after the current transaction, the second at once. Committed lines stay
-    // imported.
-    signals.spawn(async move {
-        if tokio::signal::ctrl_c().await.is_ok() {
-            flag.store(true, Ordering::Relaxed);
-        }
-        if tokio::signal::ctrl_c().await.is_ok() {
-            std::process::exit(INTERRUPTED);
-        }
-    });
+    let (workers, attribution) = (usize::from(command.workers), command.why.attribution());
+    let served = || is_served(&config);
+    let job = import::ImportRequest { rules: &rules, tenant, kind, workers, attribution, served: &served };
+    let (_signals, stopped) = stop_on_ctrl_c()?;
     let bar = progress_bar(size, "{bytes} of {total_bytes}, {msg}");
     let mut found_bad = 0;
     let tell = |progress: &ImportProgress, bad: &[BadLine]| {

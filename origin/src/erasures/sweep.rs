@@ -11,7 +11,7 @@ use rusqlite::OptionalExtension as _;
 use crate::base::integers::signed;
 use crate::outbox::kv_key::KvKey;
 use crate::outbox::queue::{put_leaving, schedule_siblings};
-use crate::store::tables::{erasure_sweeps, sweeps};
+use crate::store::tables::{erasure_sweeps, sweeps, visitors};
 use crate::store::write_txn::WriteTxn;
 use crate::store::{PersonNo, StoreError, TenantNo, visitor_at};
 
@@ -98,12 +98,10 @@ pub(crate) fn note_moved(
     group: &WriteTxn<'_>,
     changed: impl Iterator<Item = (TenantNo, VisitorId)>,
 ) -> Result<(), StoreError> {
-    const OF_VISITOR: &str = "SELECT s.receipt FROM visitors v CROSS JOIN erasure_sweeps s ON s.person = v.person
-        WHERE v.tenant = ?1 AND v.visitor = ?2 AND s.tenant = ?1";
     if !group.tx.prepare_cached(erasure_sweeps::ERASURE_SWEEPS_ANY)?.exists([])? {
         return Ok(());
     }
-    let mut statement = group.tx.prepare_cached(OF_VISITOR)?;
+    let mut statement = group.tx.prepare_cached(visitors::VISITORS_SWEEPS_OF_ID)?;
     for (tenant, visitor) in changed {
         let key = KvKey::Snapshot(visitor);
         let mut rows = statement.query((tenant.0, visitor.as_bytes()))?;
@@ -145,11 +143,8 @@ fn sweep_people(
     most: u64,
     erasures: &[Erasure],
 ) -> Result<Option<At>, StoreError> {
-    // Reads in index order, so that a step costs the same for a million visitors as for three.
-    const NEXT: &str = "SELECT tenant, visitor, published, last_seen, row FROM visitors
-        WHERE person = ?1 AND last_seen <= ?2 AND (last_seen < ?2 OR row > ?3) ORDER BY last_seen DESC, row LIMIT ?4";
     let (mut at, mut seen) = (at, 0);
-    let mut statement = group.tx.prepare_cached(NEXT)?;
+    let mut statement = group.tx.prepare_cached(visitors::VISITORS_PAGE_OF_PERSON_DOWNWARD)?;
     let mut rows = statement.query((person.0, at.0, at.1, signed(most)))?;
     while let Some(row) = rows.next()? {
         let (tenant, key) = (TenantNo(row.get(0)?), KvKey::Snapshot(visitor_at(row, 1)?));

@@ -2,6 +2,7 @@
 //! the canonical hash, under which evidence and lookups are stored.
 
 use crate::identity::canonical::canonical_id;
+use crate::store::tables::{alternates, lookups};
 use std::collections::BTreeSet;
 
 use causeway_shared::base::ids::{AltHash, AlternateId, KindCode};
@@ -46,9 +47,7 @@ pub(crate) fn resolve_ids(
 
 /// Creates a lookup without visitors, which makes the hash known.
 fn create_lookup(group: &WriteTxn<'_>, tenant: TenantNo, id: AlternateId) -> Result<(), StoreError> {
-    const CREATE: &str = "INSERT INTO lookups (tenant, kind, hash, visitors, since, version)
-        VALUES (?1, ?2, ?3, x'', 0, 0)";
-    group.tx.prepare_cached(CREATE)?.execute((tenant.0, id.kind.0, &id.hash.0))?;
+    group.tx.prepare_cached(lookups::LOOKUPS_INSERT_EMPTY)?.execute((tenant.0, id.kind.0, &id.hash.0))?;
     Ok(())
 }
 
@@ -59,11 +58,9 @@ fn record_hash(
     canonical: AlternateId,
     hash: AltHash,
 ) -> Result<bool, StoreError> {
-    const NAME: &str = "INSERT OR IGNORE INTO alternates (tenant, kind, hash, canonical)
-        VALUES (?1, ?2, ?3, ?4)";
     let KindCode(kind) = canonical.kind;
     let row = (tenant.0, kind, &hash.0, &canonical.hash.0);
-    Ok(group.tx.prepare_cached(NAME)?.execute(row)? == 1)
+    Ok(group.tx.prepare_cached(alternates::ALTERNATES_INSERT_NEW)?.execute(row)? == 1)
 }
 
 /// Moves everything stored under `other` to the canonical hash.
@@ -74,12 +71,10 @@ fn unite_ids(
     other: AltHash,
     touched: &mut TouchedEvidence,
 ) -> Result<(), StoreError> {
-    const FORGET: &str = "DELETE FROM lookups WHERE tenant = ?1 AND kind = ?2 AND hash = ?3";
-    const REPOINT: &str = "UPDATE alternates SET canonical = ?4 WHERE tenant = ?1 AND kind = ?2 AND canonical = ?3";
     let KindCode(kind) = canonical.kind;
     evidence::rename_id(group, tenant, AlternateId { hash: other, ..canonical }, canonical, touched)?;
-    group.tx.prepare_cached(FORGET)?.execute((tenant.0, kind, &other.0))?;
-    group.tx.prepare_cached(REPOINT)?.execute((tenant.0, kind, &other.0, &canonical.hash.0))?;
+    group.tx.prepare_cached(lookups::LOOKUPS_DELETE)?.execute((tenant.0, kind, &other.0))?;
+    group.tx.prepare_cached(alternates::ALTERNATES_REPOINT)?.execute((tenant.0, kind, &other.0, &canonical.hash.0))?;
     Ok(())
 }
 

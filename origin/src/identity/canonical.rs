@@ -1,5 +1,6 @@
 //! Canonical hashes of alternate ids.
 
+use crate::store::tables::alternates;
 use crate::store::{StoreError, TenantNo, hash_at};
 use causeway_shared::base::ids::{AltHash, AlternateId, KindCode};
 use rusqlite::{Connection, OptionalExtension as _};
@@ -9,8 +10,7 @@ use rusqlite::{Connection, OptionalExtension as _};
 /// # Errors
 /// [`StoreError::Sqlite`].
 pub fn id_family(conn: &Connection, tenant: TenantNo, id: AlternateId) -> Result<Vec<AltHash>, StoreError> {
-    const READ: &str = "SELECT hash FROM alternates WHERE tenant = ?1 AND kind = ?2 AND canonical = ?3 ORDER BY hash";
-    let mut statement = conn.prepare_cached(READ)?;
+    let mut statement = conn.prepare_cached(alternates::ALTERNATES_OF_CANONICAL)?;
     let others = statement.query_map((tenant.0, id.kind.0, &id.hash.0), |row| hash_at(row, 0))?;
     let mut hashes = vec![id.hash];
     for hash in others {
@@ -24,9 +24,7 @@ pub fn id_family(conn: &Connection, tenant: TenantNo, id: AlternateId) -> Result
 /// # Errors
 /// [`StoreError::Sqlite`].
 pub fn canonical_id(conn: &Connection, tenant: TenantNo, id: AlternateId) -> Result<Option<AlternateId>, StoreError> {
-    const READ: &str = "SELECT canonical FROM alternates WHERE tenant = ?1 AND kind = ?2 AND hash = ?3
-        UNION ALL SELECT hash FROM lookups WHERE tenant = ?1 AND kind = ?2 AND hash = ?3 LIMIT 1";
-    let mut statement = conn.prepare_cached(READ)?;
+    let mut statement = conn.prepare_cached(alternates::ALTERNATES_CANONICAL_OF_HASH)?;
     let found = statement.query_row((tenant.0, id.kind.0, &id.hash.0), |row| hash_at(row, 0)).optional()?;
     Ok(found.map(|hash| AlternateId { hash, ..id }))
 }

@@ -1,6 +1,7 @@
 //! Changes of one transaction to people and lookups.
 
 use crate::erasures::sweep::PersonChange;
+use crate::store::tables::visitors;
 use crate::store::{PersonNo, StoreError, TenantNo};
 use causeway_shared::base::ids::{AlternateId, FactId, Millis, VisitorId};
 use causeway_shared::facts::fact::Fact;
@@ -44,8 +45,7 @@ pub(crate) struct TouchedEvidence {
 /// # Errors
 /// [`StoreError::Sqlite`].
 pub fn has_withdrawn(conn: &rusqlite::Connection, tenant: TenantNo, visitor: VisitorId) -> Result<bool, StoreError> {
-    const READ: &str = "SELECT withdrawn IS NOT NULL FROM visitors WHERE tenant = ?1 AND visitor = ?2";
-    let mut statement = conn.prepare_cached(READ)?;
+    let mut statement = conn.prepare_cached(visitors::VISITORS_IS_WITHDRAWN)?;
     let found = statement.query_row((tenant.0, visitor.as_bytes()), |row| row.get(0)).optional()?;
     Ok(found.unwrap_or(false))
 }

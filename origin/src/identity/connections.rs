@@ -11,6 +11,7 @@ use rusqlite::types::ValueRef;
 
 use crate::identity::link::{self, canonical_of};
 use crate::store::id_error::IdError;
+use crate::store::tables::visitors;
 use crate::store::tenants::TenantContext;
 use crate::store::{self, StoreError, TenantNo, visitor_at};
 
@@ -39,14 +40,8 @@ pub fn check_pair(
     a: VisitorId,
     b: VisitorId,
 ) -> Result<Option<PairCheck>, StoreError> {
-    // The second part, which has no master, runs only if its row is requested.
-    const READ: &str =
-        "SELECT v.person, v.weight, p.master, p.weight FROM visitors v INDEXED BY visitors_by_id JOIN people p USING (person)
-            WHERE v.tenant = ?1 AND v.visitor = ?2
-        UNION ALL
-        SELECT person, weight, NULL, NULL FROM visitors INDEXED BY visitors_by_id WHERE tenant = ?1 AND visitor = ?3";
     let (older, younger) = (a.min(b), a.max(b));
-    let mut statement = conn.prepare_cached(READ)?;
+    let mut statement = conn.prepare_cached(visitors::VISITORS_PAIR_WITH_PERSON)?;
     let mut rows = statement.query((tenant.0, younger.as_bytes(), older.as_bytes()))?;
     let Some(row) = rows.next()? else { return Ok(None) };
     let (person, weight, of_older): (i64, u16, bool) = (row.get(0)?, row.get(1)?, row.get_ref(2)? == ValueRef::Null);

@@ -1,6 +1,7 @@
 //! The cuts of a person: visitors that its views leave out from a given time on.
 
 use crate::base::integers::unsigned;
+use crate::store::tables::cuts;
 use crate::store::{PersonNo, StoreError, visitor_at};
 use causeway_shared::base::ids::VisitorId;
 use causeway_shared::profiles::membership::VisitorCut;
@@ -11,10 +12,7 @@ use rusqlite::Connection;
 /// # Errors
 /// [`StoreError::Sqlite`].
 pub fn load_cuts(conn: &Connection, person: PersonNo) -> Result<Vec<(VisitorId, VisitorCut)>, StoreError> {
-    const READ: &str = "SELECT c.visitor, c.at, v.withdrawn IS NOT NULL FROM cuts c
-        JOIN people p ON p.person = c.person
-        JOIN visitors v ON v.tenant = p.tenant AND v.visitor = c.visitor WHERE c.person = ?1";
-    let mut statement = conn.prepare_cached(READ)?;
+    let mut statement = conn.prepare_cached(cuts::CUTS_OF_PERSON)?;
     let found = statement.query_map([person.0], |row| {
         Ok((visitor_at(row, 0)?, VisitorCut { at: unsigned(row.get(1)?), gone: row.get(2)? }))
     })?;

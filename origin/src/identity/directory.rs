@@ -6,6 +6,7 @@ use causeway_shared::base::ids::VisitorId;
 use rusqlite::{Connection, OptionalExtension as _};
 use serde::Serialize;
 
+use crate::store::tables::{people, visitors};
 use crate::store::{PersonNo, StoreError, TenantNo, visitor_at};
 
 /// A person.
@@ -64,11 +65,8 @@ pub fn list_people(
     most: usize,
     looked: usize,
 ) -> Result<(Vec<ListedPerson>, Option<String>), StoreError> {
-    const READ: &str =
-        "SELECT master, devices, EXISTS (SELECT 1 FROM erased e WHERE e.tenant = ?1 AND e.visitor = p.master)
-        FROM people p WHERE tenant = ?1 AND master > ?2 ORDER BY master";
     let after = after.map(|after| after.as_bytes().to_vec()).unwrap_or_default();
-    let mut statement = conn.prepare_cached(READ)?;
+    let mut statement = conn.prepare_cached(people::PEOPLE_OF_TENANT_FROM_MASTER)?;
     let mut rows = statement.query((tenant.0, after))?;
     let mut people: Vec<ListedPerson> = Vec::new();
     let mut last = None;
@@ -87,10 +85,6 @@ pub fn list_people(
     Ok((people, last))
 }
 
-/// Reads in index order, so that a page costs the same for a million visitors as for three.
-const PAGE: &str = "SELECT visitor, last_seen FROM visitors
-    WHERE person = ?1 AND last_seen >= ?2 AND (last_seen > ?2 OR row < ?3) ORDER BY last_seen, row DESC LIMIT ?4";
-
 /// The person of a visitor, and at most `most` of its visitors, in order of activity after `after`. `None` if the
 /// visitor is unknown, or `after` belongs to another person. A visitor that becomes active between two pages is on a
 /// later page, even if an earlier page had it.
@@ -104,7 +98,6 @@ pub fn list_visitors(
     after: Option<PageEnd>,
     most: usize,
 ) -> Result<Option<PersonVisitors>, StoreError> {
-    const PERSON: &str = "SELECT master, devices FROM people WHERE person = ?1";
     let Some((person, ..)) = visitor_position(conn, tenant, of)? else { return Ok(None) };
     let (last_seen, row) = match after {
         None => (i64::MIN, 0),
@@ -115,8 +108,8 @@ pub fn list_visitors(
     };
     let person_row =
         |row: &rusqlite::Row<'_>| Ok(ListedPerson { master: visitor_at(row, 0)?.to_string(), devices: row.get(1)? });
-    let found = conn.prepare_cached(PERSON)?.query_row([person.0], person_row)?;
-    let mut statement = conn.prepare_cached(PAGE)?;
+    let found = conn.prepare_cached(people::PEOPLE_MASTER_AND_DEVICES)?.query_row([person.0], person_row)?;
+    let mut statement = conn.prepare_cached(visitors::VISITORS_PAGE_OF_PERSON_UPWARD)?;
     let more = i64::try_from(most).unwrap_or(i64::MAX).saturating_add(1);
     let member = |row: &rusqlite::Row<'_>| Ok((visitor_at(row, 0)?.to_string(), row.get::<_, i64>(1)?));
     let rows = statement.query_map((person.0, last_seen, row, more), member)?;
@@ -133,8 +126,7 @@ pub(crate) fn visitor_position(
     tenant: TenantNo,
     visitor: VisitorId,
 ) -> Result<Option<(PersonNo, i64, i64)>, StoreError> {
-    const READ: &str = "SELECT person, last_seen, row FROM visitors WHERE tenant = ?1 AND visitor = ?2";
-    let mut statement = conn.prepare_cached(READ)?;
+    let mut statement = conn.prepare_cached(visitors::VISITORS_POSITION_OF_ID)?;
     let found = statement
         .query_row((tenant.0, visitor.as_bytes()), |row| Ok((PersonNo(row.get(0)?), row.get(1)?, row.get(2)?)));
     Ok(found.optional()?)
@@ -179,7 +171,8 @@ mod tests {
             }
         }
         assert_eq!((seen, pages), ([2, 1, 5, 4, 3, 7, 6].map(name).to_vec(), 4), "the last active last");
-        let mut steps = conn.prepare(&format!("EXPLAIN QUERY PLAN {PAGE}")).unwrap();
+        let mut steps =
+            conn.prepare(&format!("EXPLAIN QUERY PLAN {}", visitors::VISITORS_PAGE_OF_PERSON_UPWARD)).unwrap();
         let steps: Vec<String> = steps.query_map([1, 2, 3, 4], |row| row.get(3)).unwrap().map(Result::unwrap).collect();
         assert!(steps.len() == 1 && steps[0].contains("visitors_by_person"), "nothing is sorted: {steps:?}");
         assert_eq!(list_visitors(conn, tenant, visitor(77), None, 2).unwrap(), None);

@@ -11,6 +11,7 @@ use crate::base::integers::{signed, unsigned};
 use crate::erasures::registry::id_erased;
 use crate::identity::canonical::id_family;
 use crate::identity::changes::{TouchedEvidence, has_withdrawn};
+use crate::store::tables::{cancellations, evidence};
 use crate::store::tenants::Tenants;
 use crate::store::write_txn::WriteTxn;
 use crate::store::{StoreError, TenantNo, hash_at, visitor_at};
@@ -85,9 +86,7 @@ impl EvidenceRow {
         conn: &Connection,
         mut each: impl FnMut(TenantNo, &Self) -> Result<(), StoreError>,
     ) -> Result<(), StoreError> {
-        let mut statement = conn.prepare(&format!(
-            "SELECT {COLUMNS}, tenant FROM evidence ORDER BY tenant, visitor, kind, hash, source, weight"
-        ))?;
+        let mut statement = conn.prepare(evidence::EVIDENCE_ALL)?;
         let mut rows = statement.query([])?;
         while let Some(found) = rows.next()? {
             each(TenantNo(found.get(9)?), &read_row(found)?)?;
@@ -131,14 +130,12 @@ pub(super) fn record_sighting(
     received: Millis,
     touched: &mut TouchedEvidence,
 ) -> Result<(), StoreError> {
-    const READ: &str = "SELECT first, last, cancelled FROM evidence
-        WHERE tenant = ?1 AND visitor = ?2 AND kind = ?3 AND hash = ?4 AND source = ?5 AND weight = ?6";
     let (source, weight) = (seen.source(), seen.weight(&group.rules.tenants)?);
     let KindCode(kind) = seen.id.kind;
     let key = (seen.tenant.0, seen.visitor.as_bytes(), kind, &seen.id.hash.0, source, weight.0);
     let known = group
         .tx
-        .prepare_cached(READ)?
+        .prepare_cached(evidence::EVIDENCE_TIMES_OF_ROW)?
         .query_row(key, |row| {
             let cancelled: Option<i64> = row.get(2)?;
             Ok((unsigned(row.get(0)?), unsigned(row.get(1)?), cancelled.map(unsigned)))
@@ -192,23 +189,17 @@ pub(super) fn is_over(
     kind: KindCode,
     by: SightingSource,
 ) -> Result<bool, StoreError> {
-    const READ: &str = "SELECT 1 FROM evidence WHERE tenant = ?1 AND visitor = ?2 LIMIT 1 OFFSET ?3";
     let SightingSource::Page { proven } = by else { return Ok(false) };
     if proven && group.rules.tenants.by_no(tenant)?.config.is_unique(kind) {
         return Ok(false);
     }
-    let mut statement = group.tx.prepare_cached(READ)?;
+    let mut statement = group.tx.prepare_cached(evidence::EVIDENCE_BEYOND_BOUND_OF_VISITOR)?;
     Ok(statement.exists((tenant.0, visitor.as_bytes(), signed(limits::VISITOR_IDS as u64 - 1)))?)
 }
 
 fn put_row(group: &WriteTxn<'_>, tenant: TenantNo, e: &Evidence, flag: Option<u8>) -> Result<(), StoreError> {
-    const PUT: &str = "INSERT INTO evidence
-            (tenant, visitor, kind, hash, source, weight, first, last, cancelled, flag)
-        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
-        ON CONFLICT DO UPDATE SET first = min(first, excluded.first), last = max(last, excluded.last),
-            cancelled = nullif(max(ifnull(cancelled, -1), ifnull(excluded.cancelled, -1)), -1)";
     let KindCode(kind) = e.id.kind;
-    group.tx.prepare_cached(PUT)?.execute((
+    group.tx.prepare_cached(evidence::EVIDENCE_UPSERT)?.execute((
         tenant.0,
         e.visitor.as_bytes(),
         kind,
@@ -232,13 +223,9 @@ pub(super) fn cancel_evidence(
     at: Millis,
     touched: &mut TouchedEvidence,
 ) -> Result<(), StoreError> {
-    const KEEP: &str = "INSERT INTO cancellations (tenant, visitor, kind, hash, at) VALUES (?1, ?2, ?3, ?4, ?5)
-        ON CONFLICT DO UPDATE SET at = max(at, excluded.at)";
-    const END: &str = "UPDATE evidence SET cancelled = ?5
-        WHERE tenant = ?1 AND visitor = ?2 AND kind = ?3 AND hash = ?4 AND ifnull(cancelled, -1) < ?5";
     let key = (tenant.0, visitor.as_bytes(), id.kind.0, &id.hash.0, signed(at));
-    group.tx.prepare_cached(KEEP)?.execute(key)?;
-    if group.tx.prepare_cached(END)?.execute(key)? > 0 {
+    group.tx.prepare_cached(cancellations::CANCELLATIONS_UPSERT)?.execute(key)?;
+    if group.tx.prepare_cached(evidence::EVIDENCE_CANCEL_OF_VISITOR_AND_ID)?.execute(key)? > 0 {
         touched.ids.insert((tenant, id));
         touched.visitors.insert((tenant, visitor));
     }
@@ -253,10 +240,7 @@ pub(crate) fn end_until(
     until: Millis,
     touched: &mut TouchedEvidence,
 ) -> Result<(), StoreError> {
-    const END: &str = "UPDATE evidence INDEXED BY evidence_of_id SET cancelled = ?4
-        WHERE tenant = ?1 AND kind = ?2 AND hash = ?3 AND weight > 0 AND first <= ?4 AND ifnull(cancelled, -1) < ?4
-        RETURNING visitor";
-    let mut statement = group.tx.prepare_cached(END)?;
+    let mut statement = group.tx.prepare_cached(evidence::EVIDENCE_CANCEL_OF_ID_UNTIL)?;
     let key = (tenant.0, id.kind.0, &id.hash.0, signed(until));
     for visitor in statement.query_map(key, |row| visitor_at(row, 0))? {
         touched.visitors.insert((tenant, visitor?));
@@ -275,8 +259,7 @@ pub fn last_cancellation(
     visitor: VisitorId,
     id: AlternateId,
 ) -> Result<Option<Millis>, StoreError> {
-    const READ: &str = "SELECT at FROM cancellations WHERE tenant = ?1 AND visitor = ?2 AND kind = ?3 AND hash = ?4";
-    let mut statement = conn.prepare_cached(READ)?;
+    let mut statement = conn.prepare_cached(cancellations::CANCELLATIONS_TIME_OF_EVIDENCE)?;
     let found =
         statement.query_row((tenant.0, visitor.as_bytes(), id.kind.0, &id.hash.0), |row| row.get(0).map(unsigned));
     Ok(found.optional()?)
@@ -290,13 +273,9 @@ fn rename_cancelled(
     to: AlternateId,
     touched: &mut TouchedEvidence,
 ) -> Result<(), StoreError> {
-    const READ: &str = "SELECT visitor, at FROM cancellations INDEXED BY cancellations_by_id
-        WHERE tenant = ?1 AND kind = ?2 AND hash = ?3";
-    const DROP: &str = "DELETE FROM cancellations INDEXED BY cancellations_by_id
-        WHERE tenant = ?1 AND kind = ?2 AND hash = ?3";
     for id in [from, to] {
         let known: Vec<(VisitorId, Millis)> = {
-            let mut statement = group.tx.prepare_cached(READ)?;
+            let mut statement = group.tx.prepare_cached(cancellations::CANCELLATIONS_OF_ID)?;
             let key = (tenant.0, id.kind.0, &id.hash.0);
             let rows = statement.query_map(key, |row| Ok((visitor_at(row, 0)?, unsigned(row.get(1)?))))?;
             rows.collect::<Result<_, _>>()?
@@ -305,7 +284,11 @@ fn rename_cancelled(
             cancel_evidence(group, tenant, visitor, to, at, touched)?;
         }
     }
-    group.tx.prepare_cached(DROP)?.execute((tenant.0, from.kind.0, &from.hash.0))?;
+    group.tx.prepare_cached(cancellations::CANCELLATIONS_DELETE_OF_ID)?.execute((
+        tenant.0,
+        from.kind.0,
+        &from.hash.0,
+    ))?;
     Ok(())
 }
 
@@ -316,13 +299,12 @@ pub(crate) fn end_evidence(
     visitor: VisitorId,
     touched: &mut TouchedEvidence,
 ) -> Result<(), StoreError> {
-    const END: &str = "UPDATE evidence SET cancelled = ?3 WHERE tenant = ?1 AND visitor = ?2";
     for row in of_visitor(group.tx, tenant, visitor)? {
         touched.ids.insert((tenant, row.evidence.id));
         touched.visitors.insert((tenant, visitor));
     }
     let key = (tenant.0, visitor.as_bytes(), signed(FOR_EVER));
-    group.tx.prepare_cached(END)?.execute(key)?;
+    group.tx.prepare_cached(evidence::EVIDENCE_CANCEL_OF_VISITOR)?.execute(key)?;
     Ok(())
 }
 
@@ -334,9 +316,8 @@ pub(super) fn rename_id(
     to: AlternateId,
     touched: &mut TouchedEvidence,
 ) -> Result<(), StoreError> {
-    const DROP: &str = "DELETE FROM evidence WHERE tenant = ?1 AND visitor = ?2 AND kind = ?3 AND hash = ?4";
     let mut all = of_id(group.tx, tenant, from)?;
-    each(group.tx, &of_id_where("weight = 0"), tenant, from, |row| {
+    each(group.tx, evidence::EVIDENCE_CLAIMS_OF_ID, tenant, from, |row| {
         all.push(*row);
         true
     })?;
@@ -348,7 +329,7 @@ pub(super) fn rename_id(
         }
         let KindCode(kind) = from.kind;
         let key = (tenant.0, visitor.as_bytes(), kind, &from.hash.0);
-        group.tx.prepare_cached(DROP)?.execute(key)?;
+        group.tx.prepare_cached(evidence::EVIDENCE_DELETE_OF_VISITOR_AND_ID)?.execute(key)?;
     }
     rename_cancelled(group, tenant, from, to, touched)
 }
@@ -361,23 +342,18 @@ pub(super) fn flag_row(
     id: AlternateId,
     reason: Option<FlagReason>,
 ) -> Result<(), StoreError> {
-    const FLAG: &str = "UPDATE evidence SET flag = ?5
-        WHERE tenant = ?1 AND visitor = ?2 AND kind = ?3 AND hash = ?4 AND weight > 0";
     let KindCode(kind) = id.kind;
     let key = (tenant.0, visitor.as_bytes(), kind, &id.hash.0, reason.map(FlagReason::number));
-    group.tx.prepare_cached(FLAG)?.execute(key)?;
+    group.tx.prepare_cached(evidence::EVIDENCE_FLAG)?.execute(key)?;
     Ok(())
 }
-
-const COLUMNS: &str = "visitor, kind, hash, source, weight, first, last, cancelled, flag";
 
 /// All evidence of a visitor.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
 pub fn of_visitor(conn: &Connection, tenant: TenantNo, visitor: VisitorId) -> Result<Vec<EvidenceRow>, StoreError> {
-    let read = format!("SELECT {COLUMNS} FROM evidence WHERE tenant = ?1 AND visitor = ?2");
-    let mut statement = conn.prepare_cached(&read)?;
+    let mut statement = conn.prepare_cached(evidence::EVIDENCE_OF_VISITOR)?;
     let rows = statement.query_map((tenant.0, visitor.as_bytes()), read_row)?;
     Ok(rows.collect::<Result<_, _>>()?)
 }
@@ -389,10 +365,7 @@ pub(super) fn is_oversized(
     id: AlternateId,
     most: u32,
 ) -> Result<bool, StoreError> {
-    // Reads the index only.
-    const READ: &str = "SELECT DISTINCT visitor FROM evidence INDEXED BY evidence_of_id
-        WHERE tenant = ?1 AND kind = ?2 AND hash = ?3 AND weight > 0 AND ifnull(cancelled, -1) < last LIMIT 1 OFFSET ?4";
-    let mut statement = conn.prepare_cached(READ)?;
+    let mut statement = conn.prepare_cached(evidence::EVIDENCE_BEYOND_BOUND_OF_ID)?;
     let key = (tenant.0, id.kind.0, &id.hash.0, most);
     Ok(statement.query_row(key, |_| Ok(())).optional()?.is_some())
 }
@@ -429,7 +402,7 @@ pub(crate) fn each_newest(
     id: AlternateId,
     more: impl FnMut(&EvidenceRow) -> bool,
 ) -> Result<(), StoreError> {
-    each(conn, &of_id_where("weight > 0"), tenant, id, more)
+    each(conn, evidence::EVIDENCE_OF_ID, tenant, id, more)
 }
 
 fn each(
@@ -447,14 +420,6 @@ fn each(
         }
     }
     Ok(())
-}
-
-/// Statement for an id's evidence; each condition on the weight has its own index.
-fn of_id_where(weight: &str) -> String {
-    format!(
-        "SELECT {COLUMNS} FROM evidence WHERE tenant = ?1 AND kind = ?2 AND hash = ?3 AND {weight}
-         ORDER BY last DESC, visitor"
-    )
 }
 
 /// The unique id that a visitor effectively holds, canonical.

@@ -8,6 +8,7 @@ use crate::identity::alternates;
 pub(crate) use crate::identity::changes::LinkChanges;
 pub(crate) use crate::identity::changes::TouchedEvidence;
 use crate::identity::{evidence, people};
+use crate::store::tables::{cuts, visitors};
 use std::collections::BTreeSet;
 
 use causeway_shared::base::ids::{AltHash, AlternateId, KindCode, Millis, VisitorId};
@@ -117,13 +118,12 @@ fn withdraw_visitors(
     linked: &mut LinkChanges,
     touched: &mut TouchedEvidence,
 ) -> Result<(), StoreError> {
-    const MARK: &str = "UPDATE visitors SET withdrawn = ?3 WHERE tenant = ?1 AND visitor = ?2 AND withdrawn IS NULL";
     for Linking { tenant, visitor, facts } in fresh {
         let Some(fact) = facts.iter().find(|f| f.what == FactKind::Withdrawal) else {
             continue;
         };
         let values = (tenant.0, visitor.as_bytes(), signed(fact.received));
-        if group.tx.prepare_cached(MARK)?.execute(values)? == 1 {
+        if group.tx.prepare_cached(visitors::VISITORS_WITHDRAW)?.execute(values)? == 1 {
             if !planted::is_active(PlantedBug::WithdrawalKeepsItsLinks) {
                 evidence::end_evidence(group, *tenant, *visitor, touched)?;
             }
@@ -140,11 +140,9 @@ pub(crate) fn former_people(
     tenant: TenantNo,
     visitor: VisitorId,
 ) -> Result<Vec<PersonChange>, StoreError> {
-    const FORMER: &str = "SELECT c.person FROM cuts c JOIN people p ON p.person = c.person
-        WHERE c.visitor = ?2 AND p.tenant = ?1";
     // A version above the one that is being written now.
     group.next_version();
-    let mut statement = group.tx.prepare_cached(FORMER)?;
+    let mut statement = group.tx.prepare_cached(cuts::CUTS_PEOPLE_OF_VISITOR)?;
     let rows = statement.query_map((tenant.0, visitor.as_bytes()), |row| {
         Ok(PersonChange { person: PersonNo(row.get(0)?), cut: true })
     })?;

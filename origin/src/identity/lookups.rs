@@ -8,6 +8,7 @@ use causeway_shared::base::planted::{self, PlantedBug};
 use crate::base::integers::signed;
 use crate::identity::changes::{LinkChanges, TouchedEvidence};
 use crate::identity::evidence;
+use crate::store::tables::lookups;
 use crate::store::write_txn::WriteTxn;
 use crate::store::{StoreError, TenantNo};
 
@@ -62,13 +63,10 @@ fn write(
     visitors: &[VisitorId],
     last: Millis,
 ) -> Result<bool, StoreError> {
-    const WRITE: &str = "UPDATE lookups SET visitors = ?4, version = ?6,
-            since = CASE WHEN substr(visitors, 1, 16) = substr(?4, 1, 16) THEN since ELSE ?5 END
-        WHERE tenant = ?1 AND kind = ?2 AND hash = ?3 AND visitors <> ?4";
     let bytes: Vec<u8> = visitors.iter().flat_map(|v| *v.as_bytes()).collect();
     let KindCode(kind) = id.kind;
     let version = group.next_version();
-    let changed = group.tx.prepare_cached(WRITE)?.execute((
+    let changed = group.tx.prepare_cached(lookups::LOOKUPS_SET_VISITORS)?.execute((
         tenant.0,
         kind,
         &id.hash.0,

@@ -2,6 +2,7 @@
 //! can change its person, with their stored state.
 
 use crate::identity::changes::GroupRepresentative;
+use crate::store::tables::visitors;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use causeway_shared::base::ids::{AlternateId, Millis, VisitorId};
@@ -297,10 +298,7 @@ fn some_pointing(
     person: PersonNo,
     most: u32,
 ) -> Result<Option<Vec<VisitorId>>, StoreError> {
-    // The other index would read all visitors of the tenant.
-    let read = format!(
-        "SELECT visitor FROM visitors INDEXED BY visitors_by_person WHERE person = ?1 AND tenant = ?2 LIMIT {most} + 1"
-    );
+    let read = visitors::visitors_of_person_beyond(most);
     let mut statement = group.tx.prepare_cached(&read)?;
     let rows = statement.query_map((person.0, tenant.0), |row| visitor_at(row, 0))?;
     let found: Vec<VisitorId> = rows.collect::<Result<_, _>>()?;
@@ -309,8 +307,10 @@ fn some_pointing(
 
 /// Number of visitors that point to a row.
 fn pointing_visitors(group: &WriteTxn<'_>, tenant: TenantNo, person: PersonNo) -> Result<u64, StoreError> {
-    const READ: &str = "SELECT count(*) FROM visitors INDEXED BY visitors_by_person WHERE person = ?1 AND tenant = ?2";
-    Ok(group.tx.prepare_cached(READ)?.query_row((person.0, tenant.0), |row| row.get(0).map(unsigned))?)
+    Ok(group
+        .tx
+        .prepare_cached(visitors::VISITORS_COUNT_OF_PERSON)?
+        .query_row((person.0, tenant.0), |row| row.get(0).map(unsigned))?)
 }
 
 pub(super) fn stored_visitor(
@@ -318,8 +318,7 @@ pub(super) fn stored_visitor(
     tenant: TenantNo,
     visitor: VisitorId,
 ) -> Result<Option<StoredVisitor>, StoreError> {
-    const READ: &str = "SELECT person, last_seen, weight FROM visitors WHERE tenant = ?1 AND visitor = ?2";
-    let mut statement = group.tx.prepare_cached(READ)?;
+    let mut statement = group.tx.prepare_cached(visitors::VISITORS_LINK_OF_ID)?;
     let found = statement.query_row((tenant.0, visitor.as_bytes()), |row| {
         Ok(StoredVisitor {
             person: PersonNo(row.get(0)?),
@@ -340,14 +339,12 @@ pub(super) fn oldest_visitors(
     devices: u64,
     but: impl Fn(&VisitorId) -> bool,
 ) -> Result<Option<VisitorId>, StoreError> {
-    // Reads the person's visitors, or all visitors of the tenant in the order of ids, which finds the oldest of many
-    // quickly.
-    const SOME: &str = "SELECT visitor FROM visitors INDEXED BY visitors_by_person
-        WHERE person = ?3 AND tenant = ?1 AND visitor > ?2 ORDER BY visitor";
-    const MANY: &str = "SELECT visitor FROM visitors INDEXED BY visitors_by_id
-        WHERE tenant = ?1 AND visitor > ?2 AND person = ?3 ORDER BY visitor";
     let after = after.map(|after| after.as_bytes().to_vec()).unwrap_or_default();
-    let read = if devices > limits::AROUND_VISITORS as u64 { MANY } else { SOME };
+    let read = if devices > limits::AROUND_VISITORS as u64 {
+        visitors::VISITORS_OF_LARGE_PERSON_BY_ID
+    } else {
+        visitors::VISITORS_OF_SMALL_PERSON_BY_ID
+    };
     let mut statement = group.tx.prepare_cached(read)?;
     for found in statement.query_map((tenant.0, after, person.0), |row| visitor_at(row, 0))? {
         let found = found?;
@@ -364,8 +361,7 @@ pub(super) fn newest_visitors(
     person: PersonNo,
     most: usize,
 ) -> Result<Vec<VisitorId>, StoreError> {
-    // A bound parameter would make SQLite plan the statement again each time.
-    let read = format!("SELECT visitor FROM visitors WHERE person = ?1 ORDER BY last_seen DESC LIMIT {most}");
+    let read = visitors::visitors_newest_of_person(most);
     let mut statement = group.tx.prepare_cached(&read)?;
     let rows = statement.query_map([person.0], |row| visitor_at(row, 0))?;
     Ok(rows.collect::<Result<_, _>>()?)

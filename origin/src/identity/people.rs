@@ -6,6 +6,7 @@
 mod tests;
 
 use crate::identity::stored_person::{StoredPerson, load_person};
+use crate::store::tables::{cuts, people, visitors};
 use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_shared::base::ids::{AlternateId, Millis, VisitorId};
@@ -115,19 +116,20 @@ fn keep_flags(
 
 /// Writes one person: its row, the pointers of its visitors, and its cuts. Removes rows without visitors.
 fn apply(group: &mut WriteTxn<'_>, tenant: TenantNo, planned: PlannedPerson) -> Result<PersonChange, StoreError> {
-    const POINT: &str = "UPDATE visitors SET person = ?3, weight = ?4
-        WHERE tenant = ?1 AND visitor = ?2 AND (person <> ?3 OR weight <> ?4)";
-    const OF_MASTER: &str = "UPDATE people SET weight = v.weight FROM visitors v
-        WHERE people.person = ?1 AND v.tenant = ?2 AND v.visitor = people.master AND people.weight <> v.weight";
     let members = &planned.person.members;
     let cuts = cuts(group, &planned.from, &planned.left, |visitor| members.contains(visitor))?;
     let swept = sweep::unswept_people(group, &planned.from)?;
     let person = write_row(group, tenant, &planned)?;
     for visitor in members {
         let weight = planned.weights.get(visitor).copied().unwrap_or(EvidenceWeight::LOGIN);
-        group.tx.prepare_cached(POINT)?.execute((tenant.0, visitor.as_bytes(), person.0, weight.0))?;
+        group.tx.prepare_cached(visitors::VISITORS_POINT_TO_PERSON)?.execute((
+            tenant.0,
+            visitor.as_bytes(),
+            person.0,
+            weight.0,
+        ))?;
     }
-    group.tx.prepare_cached(OF_MASTER)?.execute((person.0, tenant.0))?;
+    group.tx.prepare_cached(people::PEOPLE_TAKE_WEIGHT_OF_MASTER)?.execute((person.0, tenant.0))?;
     write_cuts(group, person, &cuts)?;
     let awaited = sweep::await_with(group, &planned.from, person)?;
     for row in planned.from.iter().filter(|row| **row != person) {
@@ -139,10 +141,6 @@ fn apply(group: &mut WriteTxn<'_>, tenant: TenantNo, planned: PlannedPerson) -> 
 }
 
 fn write_row(group: &mut WriteTxn<'_>, tenant: TenantNo, planned: &PlannedPerson) -> Result<PersonNo, StoreError> {
-    const INSERT: &str = "INSERT INTO people (person, tenant, master, devices, epoch, changed, random)
-        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
-    const UPDATE: &str = "UPDATE people SET tenant = ?2, master = ?3, devices = ?4, epoch = ?5,
-        changed = ?6, random = coalesce((SELECT random FROM people WHERE person = ?7), random) WHERE person = ?1";
     let (epoch, version) = (group.next_epoch(), group.next_version());
     let devices = signed(planned.person.members.len() as u64 + planned.unseen);
     let (epoch, version) = (signed(epoch.0), signed(version.counter));
@@ -150,12 +148,12 @@ fn write_row(group: &mut WriteTxn<'_>, tenant: TenantNo, planned: &PlannedPerson
     let heir_of = planned.heir_of.map(|heir| heir.0).or(row);
     let values = (row, tenant.0, master, devices, epoch, version, heir_of);
     if let Some(row) = planned.row
-        && group.tx.prepare_cached(UPDATE)?.execute(values)? == 1
+        && group.tx.prepare_cached(people::PEOPLE_UPDATE)?.execute(values)? == 1
     {
         return Ok(row);
     }
     let values = (row, tenant.0, master, devices, epoch, version, group.random.draw::<16>());
-    group.tx.prepare_cached(INSERT)?.execute(values)?;
+    group.tx.prepare_cached(people::PEOPLE_INSERT)?.execute(values)?;
     Ok(PersonNo(group.tx.last_insert_rowid()))
 }
 
@@ -165,12 +163,10 @@ fn shrink(
     row: PersonNo,
     LeftRow { master, devices, gone }: &LeftRow,
 ) -> Result<PersonChange, StoreError> {
-    const SHRINK: &str = "UPDATE people SET devices = ?2, master = ?3, epoch = ?4, changed = ?5,
-        weight = (SELECT weight FROM visitors v WHERE v.tenant = people.tenant AND v.visitor = ?3) WHERE person = ?1";
     let cuts = cuts(group, &[row].into(), gone, |_| false)?;
     let (epoch, version) = (group.next_epoch(), group.next_version());
     let values = (row.0, signed(*devices), master.as_bytes(), signed(epoch.0), signed(version.counter));
-    group.tx.prepare_cached(SHRINK)?.execute(values)?;
+    group.tx.prepare_cached(people::PEOPLE_SHRINK)?.execute(values)?;
     write_cuts(group, row, &cuts)?;
     Ok(PersonChange { person: row, cut: true })
 }
@@ -198,19 +194,16 @@ fn cuts(
 }
 
 fn write_cuts(group: &WriteTxn<'_>, person: PersonNo, cuts: &[(VisitorId, Millis)]) -> Result<(), StoreError> {
-    const INSERT: &str = "INSERT INTO cuts (person, visitor, at) VALUES (?1, ?2, ?3)";
-    group.tx.prepare_cached("DELETE FROM cuts WHERE person = ?1")?.execute([person.0])?;
+    group.tx.prepare_cached(cuts::CUTS_DELETE_OF_PERSON)?.execute([person.0])?;
     for (visitor, at) in cuts {
-        group.tx.prepare_cached(INSERT)?.execute((person.0, visitor.as_bytes(), signed(*at)))?;
+        group.tx.prepare_cached(cuts::CUTS_INSERT)?.execute((person.0, visitor.as_bytes(), signed(*at)))?;
     }
     Ok(())
 }
 
 pub(crate) fn remove_if_empty(group: &WriteTxn<'_>, person: PersonNo) -> Result<(), StoreError> {
-    const REMOVE: &str = "DELETE FROM people WHERE person = ?1
-        AND NOT EXISTS (SELECT 1 FROM visitors WHERE person = ?1)";
-    if group.tx.prepare_cached(REMOVE)?.execute([person.0])? == 1 {
-        group.tx.prepare_cached("DELETE FROM cuts WHERE person = ?1")?.execute([person.0])?;
+    if group.tx.prepare_cached(people::PEOPLE_DELETE_IF_EMPTY)?.execute([person.0])? == 1 {
+        group.tx.prepare_cached(cuts::CUTS_DELETE_OF_PERSON)?.execute([person.0])?;
     }
     Ok(())
 }

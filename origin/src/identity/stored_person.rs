@@ -1,6 +1,7 @@
 //! Rows of people, as the store has them.
 
 use crate::base::integers::unsigned;
+use crate::store::tables::people;
 use crate::store::write_txn::WriteTxn;
 use crate::store::{PersonNo, StoreError, TenantNo, visitor_at};
 use causeway_shared::base::ids::VisitorId;
@@ -21,8 +22,7 @@ pub(crate) fn load_person(
     tenant: TenantNo,
     person: PersonNo,
 ) -> Result<Option<StoredPerson>, StoreError> {
-    const READ: &str = "SELECT master, devices, weight FROM people WHERE person = ?1 AND tenant = ?2";
-    let mut statement = group.tx.prepare_cached(READ)?;
+    let mut statement = group.tx.prepare_cached(people::PEOPLE_MASTER_DEVICES_AND_WEIGHT)?;
     let known = statement.query_row((person.0, tenant.0), |row| {
         Ok(StoredPerson {
             master: visitor_at(row, 0)?,

@@ -9,7 +9,7 @@
 use crate::store::data_fault::{DataFault, MARKER};
 use crate::store::files::{check_new, data_fault};
 use crate::store::identity::StoreIdentity;
-use crate::store::tables::state;
+use crate::store::tables::{meta, state};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -40,8 +40,8 @@ struct StoreState {
 
 impl StoreState {
     fn load(store: &Connection) -> Result<Self, StoreError> {
-        let read = "SELECT identity, folded FROM meta";
-        let (identity, folded) = store.query_row(read, [], |row| Ok((row.get(0)?, unsigned(row.get(1)?))))?;
+        let (identity, folded) =
+            store.query_row(meta::META_IDENTITY_AND_FOLDED, [], |row| Ok((row.get(0)?, unsigned(row.get(1)?))))?;
         let identity = StoreIdentity::from_column(identity).ok_or(StoreError::Corrupt { what: "identity" })?;
         Ok(Self { identity, folded })
     }
@@ -150,7 +150,7 @@ pub fn bind_log(data: &Path, store: &Connection) -> Result<(), StoreError> {
 /// # Errors
 /// [`StoreError::Sqlite`].
 pub fn renew_identity(store: &Connection) -> Result<(), StoreError> {
-    store.execute("UPDATE meta SET identity = randomblob(16)", [])?;
+    store.execute(meta::META_RENEW_IDENTITY, [])?;
     Ok(())
 }
 

@@ -8,6 +8,7 @@ use crate::campaigns::train;
 use crate::ingest::backlog::Backlog;
 use crate::jobs::runs::JobRun;
 use crate::store::StoreError;
+use crate::store::tables::visitors;
 use crate::store::write_txn::{TxnInputs, TxnRules};
 use causeway_shared::base::ids::Millis;
 use rusqlite::Connection;
@@ -81,7 +82,7 @@ pub fn isolate_failure<T>(done: Result<T, StoreError>) -> Result<Result<T, Strin
 pub const PAUSE: Duration = Duration::from_millis(120);
 
 pub(crate) fn count_visitors(conn: &Connection) -> Result<u64, StoreError> {
-    Ok(conn.query_row("SELECT count(*) FROM visitors", [], |row| row.get(0).map(crate::base::integers::unsigned))?)
+    Ok(conn.query_row(visitors::VISITORS_COUNT, [], |row| row.get(0).map(crate::base::integers::unsigned))?)
 }
 
 /// The report that an interrupted run stored.

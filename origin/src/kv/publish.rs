@@ -9,7 +9,7 @@ use crate::outbox::kv_key::KvKey;
 pub(crate) use crate::outbox::queue::put_key;
 use crate::outbox::queue::put_leaving;
 use crate::outbox::queue::{LATE_MS, LEASE_MS, TIMERS, fire_timers, forget_settled, schedule_siblings};
-use crate::store::tables::{outbox, standing};
+use crate::store::tables::{outbox, standing, visitors};
 use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_shared::base::ids::{Millis, VisitorId};
@@ -188,8 +188,12 @@ fn note_published(
     counter: u64,
     is_truncated: bool,
 ) -> Result<(), StoreError> {
-    const MARK: &str = "UPDATE visitors SET published = ?3, truncated = ?4 WHERE tenant = ?1 AND visitor = ?2";
-    group.tx.prepare_cached(MARK)?.execute((tenant.0, visitor.as_bytes(), signed(counter), is_truncated))?;
+    group.tx.prepare_cached(visitors::VISITORS_MARK_PUBLISHED)?.execute((
+        tenant.0,
+        visitor.as_bytes(),
+        signed(counter),
+        is_truncated,
+    ))?;
     Ok(())
 }
 

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::base::integers::signed;
 use crate::identity::link::id_family;
 use crate::outbox::kv_key::KvKey;
+use crate::store::tables::{attribute_names, visitors};
 use crate::store::tenants::Tenants;
 use crate::store::{StoreError, TenantNo, visitor_at};
 use crate::views::read;
@@ -30,10 +31,7 @@ pub struct RepublishCounts {
 /// # Errors
 /// [`StoreError::Sqlite`].
 pub fn of_tenants(conn: &Connection, tenants: &Tenants) -> Result<Vec<(TenantNo, KvKey)>, StoreError> {
-    const READ: &str = "SELECT tenant, 256, token / ?1 FROM attribute_names GROUP BY 1, 3
-        UNION ALL SELECT tenant, 257, version FROM catalogues WHERE published IS NOT NULL
-        UNION ALL SELECT tenant, kind, 0 FROM standing";
-    let mut statement = conn.prepare_cached(READ)?;
+    let mut statement = conn.prepare_cached(attribute_names::ATTRIBUTE_NAMES_KV_KEYS)?;
     let rows = statement.query_map([signed(limits::ATTRIBUTE_PAGE as u64)], |row| {
         let (tenant, kind, number) = (TenantNo(row.get(0)?), row.get(1)?, row.get(2)?);
         Ok(KvKey::of_tenant(kind, number).map(|subject| (tenant, subject)))
@@ -47,8 +45,7 @@ pub fn of_tenants(conn: &Connection, tenants: &Tenants) -> Result<Vec<(TenantNo,
 /// # Errors
 /// [`StoreError::Sqlite`].
 pub fn visitor_page(conn: &Connection, after: i64, most: u32) -> Result<Vec<(i64, TenantNo, VisitorId)>, StoreError> {
-    const READ: &str = "SELECT row, tenant, visitor FROM visitors WHERE row > ?1 ORDER BY row LIMIT ?2";
-    let mut statement = conn.prepare_cached(READ)?;
+    let mut statement = conn.prepare_cached(visitors::VISITORS_PAGE_WITH_IDS)?;
     let rows =
         statement.query_map((after, most), |row| Ok((row.get(0)?, TenantNo(row.get(1)?), visitor_at(row, 2)?)))?;
     Ok(rows.collect::<Result<_, _>>()?)

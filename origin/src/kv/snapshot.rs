@@ -18,6 +18,7 @@ use crate::campaigns::catalogue;
 use crate::identity::changes::has_withdrawn;
 use crate::identity::link::{held_unique, id_family};
 use crate::kv::value_error::ValueError;
+use crate::store::tables::people;
 use crate::store::tenants::TenantContext;
 use crate::store::{StoreError, visitor_at};
 use crate::views::read::{self, StoreView};
@@ -130,11 +131,9 @@ impl SnapshotBuilder<'_> {
     }
 
     fn snapshot(&self, room: RoomLimits) -> Result<Snapshot, ValueError> {
-        const PERSON: &str =
-            "SELECT p.epoch, p.devices, v.best, p.master FROM people p JOIN visitors v USING (person) WHERE v.row = ?1";
         let Self { conn, own, siblings, unique, version, .. } = self;
         let (epoch, devices, best, master): (i64, u32, Option<u16>, VisitorId) = conn
-            .prepare_cached(PERSON)?
+            .prepare_cached(people::PEOPLE_MEMBERSHIP_OF_VISITOR)?
             .query_row([own.row], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, visitor_at(row, 3)?)))
             .optional()?
             .ok_or(StoreError::Corrupt { what: "visitor without a person" })?;

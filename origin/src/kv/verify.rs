@@ -8,7 +8,7 @@
 mod handed_out;
 
 use crate::base::metrics::FOUND;
-use crate::store::tables::{outbox, standing, verifications};
+use crate::store::tables::{lookups, outbox, standing, verifications, visitors};
 use causeway_shared::base::ids::{AltHash, AlternateId, KindCode, Millis, SnapshotVersion};
 use causeway_shared::base::limits;
 use rusqlite::{Connection, OptionalExtension as _};
@@ -129,9 +129,7 @@ pub fn forget_reads(conn: &Connection) -> Result<(), StoreError> {
 /// # Errors
 /// [`StoreError::Sqlite`].
 pub fn count_keys(conn: &Connection) -> Result<u64, StoreError> {
-    const COUNT: &str = "SELECT (SELECT count(*) FROM visitors) + (SELECT count(*) FROM lookups)
-        + (SELECT count(*) FROM alternates) + (SELECT count(*) FROM erased_ids)";
-    Ok(conn.query_row(COUNT, [], |row| row.get(0).map(unsigned))?)
+    Ok(conn.query_row(visitors::VISITORS_COUNT_KV_KEYS, [], |row| row.get(0).map(unsigned))?)
 }
 
 /// Compares the values that edges reported, or requests further keys. `keep` stores the position in the same
@@ -275,9 +273,6 @@ struct StoredState {
 
 impl StoredState {
     fn of(conn: &Connection, asked: &ReadKey) -> Result<Self, StoreError> {
-        const VISITOR: &str = "SELECT v.published, v.withdrawn IS NOT NULL, v.person, ifnull(p.changed, 0),
-                p.siblings_due IS NOT NULL OR EXISTS (SELECT 1 FROM sweeps s WHERE s.person = v.person)
-            FROM visitors v LEFT JOIN people p USING (person) WHERE v.tenant = ?1 AND v.visitor = ?2";
         let (kind, subject) = asked.subject.columns();
         let waits =
             conn.prepare_cached(outbox::OUTBOX_EXISTS)?.query_row((asked.tenant.0, kind, subject), |row| row.get(0))?;
@@ -285,12 +280,15 @@ impl StoredState {
         state.version.restore = StoreCounters::load(conn)?.version().restore;
         let counter = match asked.subject {
             KvKey::Snapshot(_) => {
-                let found = conn.prepare_cached(VISITOR)?.query_row((asked.tenant.0, subject), |row| {
-                    state.gone = row.get(1)?;
-                    state.person = Some((row.get(2)?, unsigned(row.get(3)?)));
-                    state.waits |= row.get::<_, bool>(4)? && !state.gone;
-                    row.get(0)
-                });
+                let found = conn.prepare_cached(visitors::VISITORS_PUBLISHED_STATE)?.query_row(
+                    (asked.tenant.0, subject),
+                    |row| {
+                        state.gone = row.get(1)?;
+                        state.person = Some((row.get(2)?, unsigned(row.get(3)?)));
+                        state.waits |= row.get::<_, bool>(4)? && !state.gone;
+                        row.get(0)
+                    },
+                );
                 found.optional()?
             }
             _ => conn
@@ -305,11 +303,11 @@ impl StoredState {
     /// Whether the store has changes that the snapshot was not written for: deletions by `trim` are published with the
     /// next change, and in a large person only the most recently active visitors get each other's changes.
     fn is_behind(&self, conn: &Connection) -> Result<bool, StoreError> {
-        const NEWEST: &str = "SELECT ifnull(max(version), 0) FROM
-            (SELECT version FROM visitors WHERE person = ?1 ORDER BY last_seen DESC LIMIT ?2)";
         let Some((person, changed)) = self.person else { return Ok(false) };
         let most = signed(limits::SNAPSHOT_VISITORS as u64);
-        let newest: i64 = conn.prepare_cached(NEWEST)?.query_row([person, most], |row| row.get(0))?;
+        let newest: i64 = conn
+            .prepare_cached(visitors::VISITORS_NEWEST_VERSION_OF_PERSON)?
+            .query_row([person, most], |row| row.get(0))?;
         Ok(changed.max(unsigned(newest)) > self.version.counter)
     }
 }
@@ -429,14 +427,9 @@ fn ask_more(group: &mut WriteTxn<'_>, walk: &mut VerifyPosition) -> Result<(), S
 
 /// The next ids with a possible lookup in the KV, under each hash, including erased ids. Such rows are never deleted.
 fn page_ids(conn: &Connection, walk: &VerifyPosition) -> Result<Vec<Id>, StoreError> {
-    // Merged in the order of their primary keys, so that a page costs as much at the end as at the beginning.
-    const READ: &str = "SELECT tenant, kind, hash FROM lookups WHERE (tenant, kind, hash) > (?1, ?2, ?3)
-        UNION SELECT tenant, kind, hash FROM alternates WHERE (tenant, kind, hash) > (?1, ?2, ?3)
-        UNION SELECT tenant, kind, hash FROM erased_ids WHERE (tenant, kind, hash) > (?1, ?2, ?3)
-        ORDER BY 1, 2, 3 LIMIT ?4 OFFSET ?5";
     let passed = if walk.id.is_some() { 0 } else { -1 - walk.cursor };
     let (tenant, kind, hash) = walk.id.unwrap_or_default();
-    let mut statement = conn.prepare_cached(READ)?;
+    let mut statement = conn.prepare_cached(lookups::LOOKUPS_PAGE_WITH_ALTERNATES_AND_ERASED)?;
     let rows =
         statement.query_map((tenant, kind, hash, SOME, passed), |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
     Ok(rows.collect::<Result<_, _>>()?)

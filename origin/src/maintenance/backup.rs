@@ -25,7 +25,7 @@ use crate::kv::publish::Priority;
 use crate::outbox::kv_key::names_subject;
 use crate::outbox::queue::LATE_MS;
 use crate::privacy::erase;
-use crate::store::tables::{erasure_keys, outbox};
+use crate::store::tables::{attribute_names, erasure_keys, meta, outbox, people, visitors};
 use crate::store::{self, EPOCHS_OF_A_RESTORE, StoreCounters, StoreError};
 
 pub use self::error::BackupError;
@@ -137,10 +137,9 @@ pub fn inspect_backup(from: &Path) -> Result<BackupContents, BackupError> {
 }
 
 fn backup_contents(store: &Connection, log: Option<&Connection>) -> Result<BackupContents, BackupError> {
-    let read = "SELECT (SELECT count(*) FROM visitors), (SELECT count(*) FROM people),
-        (SELECT ifnull(max(last_seen), 0) FROM visitors), (SELECT folded FROM meta)";
-    let [visitors, people, newest, folded] =
-        store.query_row(read, [], |row| Ok([row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?].map(unsigned)))?;
+    let [visitors, people, newest, folded] = store.query_row(visitors::VISITORS_AND_PEOPLE_SUMMARY, [], |row| {
+        Ok([row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?].map(unsigned))
+    })?;
     let records = log
         .map(|log| log.query_row(store::tables::log::LOG_COUNT_AFTER, [signed(folded)], |row| row.get(0).map(unsigned)))
         .transpose()?;
@@ -329,10 +328,9 @@ pub fn renew_store(conn: &mut Connection, before: &ReplacedStore, now: Millis) -
     };
     // Memberships keep their relative order and supersede the ones that caches still hold.
     let base = counters.epoch().0 & !EPOCHS_OF_A_RESTORE;
-    let lift = "UPDATE people SET epoch = ?1 + (epoch & ?2)";
-    tx.execute(lift, [signed(base), signed(EPOCHS_OF_A_RESTORE)])?;
+    tx.execute(people::PEOPLE_LIFT_EPOCHS, [signed(base), signed(EPOCHS_OF_A_RESTORE)])?;
     // A cached value of a visitor is older than the restore, whatever its counter.
-    tx.execute("UPDATE visitors SET restore = ?1", [counters.version().restore])?;
+    tx.execute(visitors::VISITORS_SET_RESTORE_EPOCH, [counters.version().restore])?;
     // Codes are permanent: a code that was assigned since the backup keeps its meaning.
     let numbers = before.numbers(&tx)?;
     bring_names(&tx, before, &numbers)?;
@@ -358,7 +356,7 @@ pub fn renew_store(conn: &mut Connection, before: &ReplacedStore, now: Millis) -
     publish_names(&tx, times)?;
     publish_erased(&tx, times)?;
     counters.save(&tx)?;
-    tx.execute("UPDATE meta SET restore_epoch = ?1", [counters.version().restore])?;
+    tx.execute(meta::META_SET_RESTORE_EPOCH, [counters.version().restore])?;
     Ok(tx.commit()?)
 }
 
@@ -376,23 +374,23 @@ fn waiting_keys(tx: &Connection) -> Result<Vec<Waiting>, BackupError> {
 /// Copies the attribute names that were assigned since the backup. A tenant's names are copied while they continue
 /// those of the backup: in another history, a token may belong to another name, and tokens must have no gap.
 fn bring_names(tx: &Connection, before: &ReplacedStore, numbers: &TenantNumbers) -> Result<(), BackupError> {
-    const THERE: &str = "SELECT name FROM attribute_names WHERE tenant = ?1 AND token = ?2";
-    const PUT: &str = "INSERT OR IGNORE INTO attribute_names (tenant, token, name, kind)
-        SELECT ?1, ?2, ?3, ?4 WHERE ?2 = (SELECT count(*) FROM attribute_names WHERE tenant = ?1)";
-    const GIVEN: &str = "UPDATE attribute_names SET name = ?3, kind = ?4 WHERE tenant = ?1 AND token = ?2";
     let mut parted = BTreeSet::new();
     for (tenant, token, name, kind) in
         before.names.iter().map(|(of, token, name, kind)| (numbers.of(*of), token, name, kind))
     {
-        let there: Option<String> = tx.query_row(THERE, (tenant, token), |row| row.get(0)).optional()?;
+        let there: Option<String> = tx
+            .query_row(attribute_names::ATTRIBUTE_NAMES_NAME_OF_TOKEN, (tenant, token), |row| row.get(0))
+            .optional()?;
         let is_forgotten = |name: &str| ForgottenName::parse(name).is_some();
         let goes_on = match there {
             // A name that was removed since the backup comes back with its values. A name assigned since then to a free
             // token is copied.
             Some(_) if is_forgotten(name) => true,
-            Some(there) if is_forgotten(&there) => tx.execute(GIVEN, (tenant, token, name, kind))? == 1,
+            Some(there) if is_forgotten(&there) => {
+                tx.execute(attribute_names::ATTRIBUTE_NAMES_REDEFINE, (tenant, token, name, kind))? == 1
+            }
             Some(there) => there == *name,
-            None => tx.execute(PUT, (tenant, token, name, kind))? == 1,
+            None => tx.execute(attribute_names::ATTRIBUTE_NAMES_APPEND, (tenant, token, name, kind))? == 1,
         };
         if !goes_on && parted.insert(tenant) {
             tracing::warn!(tenant, "newer attribute names belong to another history and are not restored");
@@ -402,8 +400,7 @@ fn bring_names(tx: &Connection, before: &ReplacedStore, numbers: &TenantNumbers)
 }
 
 fn publish_names(tx: &Connection, times: [i64; 3]) -> Result<(), BackupError> {
-    const PAGES: &str = "SELECT DISTINCT tenant, token / ?1 FROM attribute_names";
-    let mut pages = tx.prepare(PAGES)?;
+    let mut pages = tx.prepare(attribute_names::ATTRIBUTE_NAMES_PAGES)?;
     let mut rows = pages.query([signed(limits::ATTRIBUTE_PAGE as u64)])?;
     while let Some(row) = rows.next()? {
         let (tenant, page): (i64, u16) = (row.get(0)?, row.get(1)?);

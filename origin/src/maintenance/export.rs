@@ -28,6 +28,7 @@ use serde::{Deserialize, Serialize};
 use self::file::{HashedFile, TableSink};
 use self::tables::{ExportTable, FileCell, PERSON, SCHEMA, TABLES};
 use crate::base::folders::make_folder;
+use crate::store::tables::tenants;
 use crate::store::{StoreCounters, StoreError, TenantNo};
 
 pub use self::file::ExportFormat;
@@ -186,7 +187,7 @@ pub fn run(conn: &mut Connection, job: Job<'_>, progress: &mut dyn FnMut(&str, u
 
 /// The tenants to export, sorted by name.
 fn tenants(conn: &Connection, only: Option<&str>) -> Result<Vec<(String, TenantNo)>, ExportError> {
-    let mut statement = conn.prepare("SELECT name, tenant FROM tenants WHERE ?1 IS NULL OR name = ?1 ORDER BY name")?;
+    let mut statement = conn.prepare(tenants::TENANTS_BY_NAME)?;
     let rows = statement.query_map([only], |row| Ok((row.get(0)?, TenantNo(row.get(1)?))))?;
     let found: Vec<_> = rows.collect::<Result<_, _>>()?;
     match only {

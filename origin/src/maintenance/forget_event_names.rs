@@ -6,7 +6,7 @@ use crate::campaigns::catalogue;
 use crate::maintenance::name_uses::NameUses;
 use crate::privacy::audit;
 use crate::store::names::events::{EventNameError, check_bounds, name_source, note_change};
-use crate::store::tables::catalogues;
+use crate::store::tables::{catalogues, event_names};
 use crate::store::tenants::TenantContext;
 use crate::store::write_txn::{TxnInputs, TxnRules};
 use crate::store::{StoreError, TenantNo};
@@ -49,11 +49,10 @@ pub fn forget_names(
     names: &BTreeSet<String>,
     said: &Attribution,
 ) -> Result<(), EventNameError> {
-    const FORGET: &str = "DELETE FROM event_names WHERE tenant = ?1 AND name = ?2";
     crate::store::write_txn::within_txn(conn, rules, &Metrics::default(), given, |group| {
         plan_forget(group.tx, tenant, names)?;
         for name in names {
-            group.tx.prepare_cached(FORGET)?.execute((tenant.no.0, name))?;
+            group.tx.prepare_cached(event_names::EVENT_NAMES_DELETE)?.execute((tenant.no.0, name))?;
             audit::keep_name(group, tenant.no, "forget_event", name, said)?;
         }
         Ok(note_change(group.tx)?)

@@ -23,7 +23,7 @@ use crate::outbox::kv_key::KvKey;
 use crate::privacy::audit;
 use crate::profiles::fold::Changed;
 use crate::store::names::{load_dictionary, page_of, pending_name};
-use crate::store::tables::{catalogues, outbox};
+use crate::store::tables::{attribute_names, catalogues, outbox, visitors};
 use crate::store::tenants::TenantContext;
 use crate::store::write_txn::{TxnInputs, TxnRules, WriteTxn};
 use crate::store::{CheckedBytes, PersonNo, StoreError, TenantNo};
@@ -176,15 +176,17 @@ fn rename_token(
     token: NameToken,
     state: ForgottenName,
 ) -> Result<(), StoreError> {
-    const RENAME: &str = "UPDATE attribute_names SET name = ?3 WHERE tenant = ?1 AND token = ?2";
-    group.tx.prepare_cached(RENAME)?.execute((tenant.0, token.0, state.name(token)))?;
+    group.tx.prepare_cached(attribute_names::ATTRIBUTE_NAMES_RENAME)?.execute((
+        tenant.0,
+        token.0,
+        state.name(token),
+    ))?;
     crate::outbox::queue::put_key(group, tenant, KvKey::Names(page_of(token)), group.now)
 }
 
 /// The tokens whose name was removed, with the state of each.
 fn forgotten_names(conn: &Connection) -> Result<BTreeMap<TenantNo, Vec<(NameToken, ForgottenName)>>, StoreError> {
-    const READ: &str = "SELECT tenant, token, name FROM attribute_names WHERE name GLOB '_forgotten.*'";
-    let mut statement = conn.prepare_cached(READ)?;
+    let mut statement = conn.prepare_cached(attribute_names::ATTRIBUTE_NAMES_FORGOTTEN)?;
     let mut rows = statement.query([])?;
     let mut all: BTreeMap<TenantNo, Vec<_>> = BTreeMap::new();
     while let Some(row) = rows.next()? {
@@ -254,9 +256,6 @@ fn remove(
     tokens: &BTreeSet<NameToken>,
     holders: &[VisitorId],
 ) -> Result<(), StoreError> {
-    const READ: &str = "SELECT v.row, v.attributes, v.person, p.devices, v.withdrawn IS NOT NULL FROM visitors v
-        JOIN people p ON p.person = v.person WHERE v.tenant = ?1 AND v.visitor = ?2";
-    const WRITE: &str = "UPDATE visitors SET attributes = ?2, version = ?3, restore = ?4 WHERE row = ?1";
     group.priority = Priority::Bulk;
     let mut changed = Vec::new();
     for visitor in holders.iter().copied() {
@@ -264,14 +263,18 @@ fn remove(
             let (person, devices, withdrawn) = (PersonNo(row.get(2)?), row.get(3)?, row.get(4)?);
             Ok((row.get(0)?, row.get(1)?, Changed { tenant, visitor, person, devices, withdrawn }))
         };
-        let found = group.tx.prepare_cached(READ)?.query_row((tenant.0, visitor.as_bytes()), of).optional()?;
+        let found = group
+            .tx
+            .prepare_cached(visitors::VISITORS_ATTRIBUTES_WITH_PERSON)?
+            .query_row((tenant.0, visitor.as_bytes()), of)
+            .optional()?;
         let Some((row, CheckedBytes(attributes), change)): Option<(i64, CheckedBytes, Changed)> = found else {
             continue;
         };
         let Some(left) = profile::decode_attributes(&attributes)?.without(tokens) else { continue };
         let packed = if left.is_empty() { Vec::new() } else { left.pack() };
         let version = group.next_version();
-        group.tx.prepare_cached(WRITE)?.execute((
+        group.tx.prepare_cached(visitors::VISITORS_SET_ATTRIBUTES_AND_VERSION)?.execute((
             row,
             CheckedBytes(packed),
             signed(version.counter),

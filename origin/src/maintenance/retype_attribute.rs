@@ -27,7 +27,7 @@ use crate::kv::publish;
 use crate::outbox::kv_key::KvKey;
 use crate::pipeline::commit;
 use crate::store::names::{load_dictionary, page_of, pending_name, put_name, reserved_name};
-use crate::store::tables::outbox;
+use crate::store::tables::{attribute_names, outbox, people, visitors};
 use crate::store::tenants::TenantContext;
 use crate::store::write_txn::{TxnInputs, TxnRules, WriteTxn};
 use crate::store::{CheckedBytes, StoreError, TenantNo, visitor_at};
@@ -324,11 +324,10 @@ impl PublishState {
         now: Millis,
         rules: &TxnRules,
     ) -> Result<Option<u64>, StoreError> {
-        const SIBLINGS: &str = "SELECT count(*) FROM people WHERE tenant = ?1 AND siblings_due <= ?2";
         let count = |sql, values: &[i64]| {
             conn.prepare_cached(sql)?.query_row(rusqlite::params_from_iter(values), |row| row.get(0).map(unsigned))
         };
-        let siblings: u64 = count(SIBLINGS, &[tenant.0, signed(self.until)])?;
+        let siblings: u64 = count(people::PEOPLE_COUNT_SIBLINGS_DUE_OF_TENANT, &[tenant.0, signed(self.until)])?;
         if siblings > 0 {
             // The snapshots of siblings become due when they enter the outbox.
             self.until = self.until.max(now);
@@ -381,8 +380,7 @@ fn rename_attribute(
 }
 
 fn rename_token(conn: &Connection, tenant: TenantNo, token: NameToken, name: &str) -> Result<(), StoreError> {
-    const RENAME: &str = "UPDATE attribute_names SET name = ?3 WHERE tenant = ?1 AND token = ?2";
-    conn.prepare_cached(RENAME)?.execute((tenant.0, token.0, name))?;
+    conn.prepare_cached(attribute_names::ATTRIBUTE_NAMES_RENAME)?.execute((tenant.0, token.0, name))?;
     Ok(())
 }
 
@@ -431,9 +429,7 @@ pub(super) fn stored_attributes(column: &[u8]) -> Option<AttributeMap> {
 pub(super) type Page = Vec<(VisitorId, Vec<u8>)>;
 
 pub(super) fn visitor_page(conn: &Connection, tenant: TenantNo, after: i64) -> Result<Option<(i64, Page)>, StoreError> {
-    const NEXT: &str = "SELECT row, visitor, attributes FROM visitors
-        WHERE row > ?1 AND tenant = ?2 AND length(attributes) > 0 ORDER BY row LIMIT ?3";
-    let mut statement = conn.prepare_cached(NEXT)?;
+    let mut statement = conn.prepare_cached(visitors::VISITORS_PAGE_WITH_ATTRIBUTES)?;
     let mut rows = statement.query((after, tenant.0, BATCH as i64))?;
     let (mut last, mut page) = (after, Page::new());
     while let Some(row) = rows.next()? {

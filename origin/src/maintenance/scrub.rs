@@ -10,7 +10,7 @@ use crate::campaigns::{catalogue, train};
 use crate::pipeline::mend;
 use crate::profiles::check::check_visitor;
 use crate::profiles::quarantine;
-use crate::store::tables::{catalogues, experiment_people};
+use crate::store::tables::{catalogues, experiment_people, lookups, tenants, visitors};
 use crate::store::write_txn::WriteTxn;
 use crate::store::{CheckedBytes, StoreError, TenantNo};
 use crate::views::read::load_lookup;
@@ -110,8 +110,7 @@ pub fn check_visitors(
     scrubbed: &mut ScrubReport,
 ) -> Result<Option<CheckedPage<i64, DamagedVisitor>>, StoreError> {
     let rows: Vec<i64> = {
-        let mut read =
-            conn.prepare_cached("SELECT row FROM visitors NOT INDEXED WHERE row > ?1 ORDER BY row LIMIT ?2")?;
+        let mut read = conn.prepare_cached(visitors::VISITORS_PAGE_NOT_INDEXED)?;
         read.query_map((after, most), |row| row.get(0))?.collect::<Result<_, _>>()?
     };
     let mut damaged = Vec::new();
@@ -147,12 +146,10 @@ pub fn check_lookups(
     most: u32,
     scrubbed: &mut ScrubReport,
 ) -> Result<Option<CheckedPage<LookupPlace, LookupPlace>>, StoreError> {
-    const READ: &str = "SELECT tenant, kind, hash FROM lookups WHERE (tenant, kind, hash) > (?1, ?2, ?3)
-        ORDER BY tenant, kind, hash LIMIT ?4";
     let (tenant, kind, hash) =
         after.map_or((i64::MIN, 0, [0; 16]), |(tenant, AlternateId { kind, hash })| (tenant.0, kind.0, hash.0));
     let places: Vec<LookupPlace> = {
-        let mut read = conn.prepare_cached(READ)?;
+        let mut read = conn.prepare_cached(lookups::LOOKUPS_PAGE)?;
         let place = |row: &rusqlite::Row<'_>| {
             let id = AlternateId { kind: KindCode(row.get(1)?), hash: AltHash(row.get(2)?) };
             Ok((TenantNo(row.get(0)?), id))
@@ -210,13 +207,12 @@ pub fn check_experiment_people(
 /// # Errors
 /// [`StoreError`] that is not the damage of a value.
 pub fn check_tenant_values(conn: &Connection, scrubbed: &mut ScrubReport) -> Result<(), StoreError> {
-    const TENANTS: &str = "SELECT tenant FROM tenants";
     let versions: Vec<(i64, u32)> = {
         let mut read = conn.prepare(catalogues::CATALOGUES_ALL_VERSIONS)?;
         read.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect::<Result<_, _>>()?
     };
     let tenants: Vec<i64> = {
-        let mut read = conn.prepare(TENANTS)?;
+        let mut read = conn.prepare(tenants::TENANTS_NUMBERS)?;
         read.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?
     };
     let mut note = |table: &str, tenant: i64, damage: Option<StoreError>| {

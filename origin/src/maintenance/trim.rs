@@ -18,6 +18,7 @@ use crate::base::integers::signed;
 use crate::campaigns::experiment;
 use crate::profiles::dedup::FactIdRows;
 use crate::profiles::{buckets, purchases};
+use crate::store::tables::visitors;
 use crate::store::{CheckedBytes, StoreCounters, StoreError};
 
 /// The data deleted so far.
@@ -60,7 +61,7 @@ pub fn trim_page(
     trimmed: &mut TrimReport,
 ) -> Result<Option<(i64, Vec<i64>)>, StoreError> {
     let rows: Vec<i64> = {
-        let mut read = tx.prepare_cached("SELECT row FROM visitors WHERE row > ?1 ORDER BY row LIMIT ?2")?;
+        let mut read = tx.prepare_cached(visitors::VISITORS_PAGE)?;
         let rows = read.query_map((after, most), |row| row.get(0))?;
         rows.collect::<Result<_, _>>()?
     };
@@ -123,10 +124,10 @@ fn visitor_row(
     now: Millis,
     trimmed: &mut TrimReport,
 ) -> Result<(), StoreError> {
-    const READ: &str = "SELECT segments, actions FROM visitors WHERE row = ?1";
-    // The content changes, so the version does too. The KV gets the new value with the visitor's next change.
-    const WRITE: &str = "UPDATE visitors SET segments = ?2, actions = ?3, version = ?4, restore = ?5 WHERE row = ?1";
-    let found = tx.prepare_cached(READ)?.query_row([row], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
+    let found = tx
+        .prepare_cached(visitors::VISITORS_SEGMENTS_AND_ACTIONS)?
+        .query_row([row], |row| Ok((row.get(0)?, row.get(1)?)))
+        .optional()?;
     let Some((packed, had)): Option<(Vec<u8>, u32)> = found else { return Ok(()) };
     trimmed.visitors += 1;
     experiment::trim_visitor(tx, row, now.saturating_sub(limits::CONVERSION_DAYS * DAY_MS))?;
@@ -145,7 +146,7 @@ fn visitor_row(
     }
     let packed = if segments.is_empty() { Vec::new() } else { segments.pack() };
     let version = counters.next_version();
-    tx.prepare_cached(WRITE)?.execute((
+    tx.prepare_cached(visitors::VISITORS_SET_TRIMMED)?.execute((
         row,
         CheckedBytes(packed),
         actions,
@@ -161,9 +162,7 @@ fn visitor_row(
 /// Segments that the visitor's siblings are in; `None` if there are more siblings than the bound, or one cannot be
 /// read. A segment that expired in one profile must not become valid again through another.
 fn expired_siblings(tx: &Connection, row: i64, now: Millis) -> Result<Option<BTreeSet<SegmentId>>, StoreError> {
-    const READ: &str = "SELECT segments FROM visitors
-        WHERE person = (SELECT person FROM visitors WHERE row = ?1) AND row <> ?1 LIMIT ?2";
-    let mut statement = tx.prepare_cached(READ)?;
+    let mut statement = tx.prepare_cached(visitors::VISITORS_SEGMENTS_OF_SIBLINGS)?;
     let mut rows = statement.query((row, signed(limits::SNAPSHOT_VISITORS as u64)))?;
     let (mut ids, mut seen) = (BTreeSet::new(), 0);
     while let Some(row) = rows.next()? {

@@ -9,7 +9,7 @@ use crate::outbox::kv_key::CATALOGUE;
 use crate::outbox::queue::{LATE_MS, LEASE_MS, STEP_MS};
 use crate::outbox::{fair_queue, unconfigured_tenants};
 use crate::store::StoreError;
-use crate::store::tables::{catalogue_codes, catalogue_current, catalogues, outbox, verifications};
+use crate::store::tables::{catalogue_codes, catalogue_current, catalogues, outbox, people, verifications};
 
 /// Whether any time in the store is later than the longest wait allows, whichever process wrote it. Reads only the
 /// indices of due times.
@@ -22,11 +22,10 @@ pub fn is_ahead(
     sibling_publish_ms: Millis,
     kv_settled_ms: Millis,
 ) -> Result<bool, StoreError> {
-    const READ: &str = "SELECT EXISTS (SELECT 1 FROM people WHERE siblings_due > ?1)
-        OR EXISTS (SELECT 1 FROM verifications WHERE answered IS NULL AND due > ?2)";
     let after = |wait: Millis| signed(now.saturating_add(wait).saturating_add(STEP_MS));
     let [late, siblings, settled] = [LATE_MS, sibling_publish_ms, kv_settled_ms].map(after);
-    let waits = conn.prepare_cached(READ)?.query_row((siblings, settled), |row| row.get(0))?;
+    let waits =
+        conn.prepare_cached(people::PEOPLE_OR_VERIFICATIONS_AHEAD)?.query_row((siblings, settled), |row| row.get(0))?;
     Ok(waits || fair_queue::is_due_after(conn, late)?)
 }
 
@@ -43,7 +42,6 @@ pub fn set_back(
     sibling_publish_ms: Millis,
     kv_settled_ms: Millis,
 ) -> Result<(), StoreError> {
-    const PEOPLE: &str = "UPDATE people SET siblings_due = ?1 WHERE siblings_due > ?2";
     let after = |wait: Millis| signed(now.saturating_add(wait));
     let (step, kept) = (signed(STEP_MS), signed(limits::CATALOGUE_KEEP_MS));
     conn.execute(
@@ -58,7 +56,7 @@ pub fn set_back(
     ] {
         conn.execute(catalogues, [signed(now), step])?;
     }
-    conn.execute(PEOPLE, [signed(now), after(sibling_publish_ms + STEP_MS)])?;
+    conn.execute(people::PEOPLE_CAP_SIBLINGS_DUE, [signed(now), after(sibling_publish_ms + STEP_MS)])?;
     conn.execute(verifications::VERIFICATIONS_CAP_TIMES, [signed(now), after(kv_settled_ms + STEP_MS)])?;
     Ok(())
 }

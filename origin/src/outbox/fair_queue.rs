@@ -2,7 +2,7 @@
 //! one's flood.
 
 use crate::store::priority::Priority;
-use crate::store::tables::outbox;
+use crate::store::tables::{outbox, people};
 use std::collections::VecDeque;
 
 use causeway_shared::base::ids::Millis;
@@ -121,10 +121,8 @@ fn in_turn(group: &mut WriteTxn<'_>, rank: Priority, wanted: usize) -> Result<Ve
 /// # Errors
 /// [`StoreError::Sqlite`].
 pub fn pending_rows(group: &WriteTxn<'_>) -> Result<u64, StoreError> {
-    const PEOPLE: &str = "SELECT (SELECT count(*) FROM (SELECT 1 FROM people WHERE siblings_due <= ?1 LIMIT ?2))
-      + (SELECT count(*) FROM (SELECT 1 FROM sweeps LIMIT ?2))";
     let now = signed(group.now);
-    let mut statement = group.tx.prepare_cached(PEOPLE)?;
+    let mut statement = group.tx.prepare_cached(people::PEOPLE_AND_SWEEPS_COUNT_PENDING)?;
     let people = statement.query_row((now, signed(COUNTED)), |row| row.get(0).map(unsigned))?;
     let mut statement = group.tx.prepare_cached(outbox::OUTBOX_COUNT_DUE_BY_TENANT)?;
     let mut keys = 0;

@@ -5,7 +5,7 @@
 use crate::base::integers::{signed, unsigned};
 use crate::outbox::kv_key::KvKey;
 use crate::store::priority::Priority;
-use crate::store::tables::outbox;
+use crate::store::tables::{outbox, people, visitors};
 use crate::store::write_txn::WriteTxn;
 use crate::store::{PersonNo, StoreError, TenantNo, visitor_at};
 use causeway_shared::base::ids::{Millis, VisitorId};
@@ -63,8 +63,7 @@ pub(crate) fn put_as(
 
 /// Puts all truncated snapshots of a tenant in the outbox, with a lower priority than news.
 pub(crate) fn put_truncated(group: &WriteTxn<'_>, tenant: TenantNo) -> Result<(), StoreError> {
-    const READ: &str = "SELECT visitor FROM visitors INDEXED BY visitors_truncated WHERE tenant = ?1 AND truncated";
-    let mut statement = group.tx.prepare_cached(READ)?;
+    let mut statement = group.tx.prepare_cached(visitors::VISITORS_TRUNCATED_OF_TENANT)?;
     for visitor in statement.query_map([tenant.0], |row| visitor_at(row, 0))? {
         put_as(group, tenant, KvKey::Snapshot(visitor?), group.now, Priority::Bulk)?;
     }
@@ -79,11 +78,9 @@ pub(crate) fn is_waiting(group: &WriteTxn<'_>, tenant: TenantNo, subject: KvKey)
 
 /// Schedules the publication of a person's siblings after the pause, unless it is already scheduled.
 pub(crate) fn schedule_siblings(group: &WriteTxn<'_>, person: PersonNo) -> Result<(), StoreError> {
-    const LATER: &str = "UPDATE people SET changed = ?2, siblings_due = ifnull(siblings_due, ?3)
-        WHERE person = ?1 AND devices > 1";
     let due = group.now.saturating_add(group.rules.sibling_publish_ms);
     let values = (person.0, signed(group.version().counter), signed(due));
-    group.tx.prepare_cached(LATER)?.execute(values)?;
+    group.tx.prepare_cached(people::PEOPLE_SCHEDULE_SIBLINGS)?.execute(values)?;
     Ok(())
 }
 
@@ -99,8 +96,7 @@ pub(crate) fn forget_settled(group: &WriteTxn<'_>) -> Result<(), StoreError> {
 /// # Errors
 /// [`StoreError::Sqlite`].
 pub fn count_waiting(conn: &rusqlite::Connection) -> Result<u64, StoreError> {
-    const COUNT: &str = "SELECT count(*) FROM people WHERE siblings_due IS NOT NULL";
-    Ok(conn.query_row(COUNT, [], |row| row.get(0).map(unsigned))?)
+    Ok(conn.query_row(people::PEOPLE_COUNT_SIBLINGS_DUE, [], |row| row.get(0).map(unsigned))?)
 }
 
 /// Puts siblings of people whose pause is over by `until` in the outbox: each person's most recently active visitors,
@@ -109,18 +105,9 @@ pub fn count_waiting(conn: &rusqlite::Connection) -> Result<u64, StoreError> {
 /// # Errors
 /// [`StoreError`]; the caller must then roll back the transaction.
 pub fn fire_timers(group: &WriteTxn<'_>, until: Millis, most: u32) -> Result<(u64, u64), StoreError> {
-    const READ: &str = "SELECT person, tenant FROM people WHERE siblings_due <= ?1
-        ORDER BY siblings_due LIMIT ?2";
-    // A bound parameter would make SQLite plan the statement again each time.
-    let siblings = format!(
-        "SELECT v.visitor FROM
-            (SELECT visitor, published FROM visitors WHERE person = ?1 ORDER BY last_seen DESC LIMIT {}) v
-        WHERE v.published < (SELECT changed FROM people WHERE person = ?1)",
-        limits::SNAPSHOT_VISITORS
-    );
-    const DONE: &str = "UPDATE people SET siblings_due = NULL WHERE person = ?1";
+    let siblings = visitors::visitors_outdated_of_person(limits::SNAPSHOT_VISITORS);
     let people: Vec<(i64, i64)> = {
-        let mut statement = group.tx.prepare_cached(READ)?;
+        let mut statement = group.tx.prepare_cached(people::PEOPLE_SIBLINGS_DUE_BY_TIME)?;
         let rows = statement.query_map((signed(until), most), |row| Ok((row.get(0)?, row.get(1)?)))?;
         rows.collect::<Result<_, _>>()?
     };
@@ -136,7 +123,7 @@ pub fn fire_timers(group: &WriteTxn<'_>, until: Millis, most: u32) -> Result<(u6
             }
             put_key(group, TenantNo(tenant), KvKey::Snapshot(visitor), group.now)?;
         }
-        group.tx.prepare_cached(DONE)?.execute([person])?;
+        group.tx.prepare_cached(people::PEOPLE_CLEAR_SIBLINGS_DUE)?.execute([person])?;
     }
     Ok((fired, put_now))
 }

@@ -3,7 +3,7 @@
 
 use crate::identity::link::{VisitorSighting, canonical_id};
 use crate::privacy::reach::{person_reach, seen_until};
-use crate::store::tables::{erased, erased_ids, erasures};
+use crate::store::tables::{self, cancellations, cuts, erased, erased_ids, erasures, visitors};
 use causeway_shared::settings::config::ProofPolicy;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -247,7 +247,6 @@ fn leave_person(
     touched: &mut TouchedEvidence,
     keys: &mut BTreeSet<KvKey>,
 ) -> Result<(), StoreError> {
-    const MARK: &str = "UPDATE visitors SET withdrawn = ifnull(withdrawn, ?3) WHERE tenant = ?1 AND visitor = ?2";
     if find_visitor(group.tx, tenant, visitor)?.is_none() {
         fold::insert(group, tenant, visitor, &[])?;
     }
@@ -260,7 +259,11 @@ fn leave_person(
         // Includes hashes under retired keys, because their KV values may still exist.
         keys.extend(id_family(group.tx, tenant, id)?.into_iter().map(|hash| KvKey::Lookup(id.kind, hash)));
     }
-    group.tx.prepare_cached(MARK)?.execute((tenant.0, visitor.as_bytes(), signed(by.at)))?;
+    group.tx.prepare_cached(visitors::VISITORS_WITHDRAW_ERASED)?.execute((
+        tenant.0,
+        visitor.as_bytes(),
+        signed(by.at),
+    ))?;
     evidence::end_evidence(group, tenant, visitor, touched)?;
     linked.withdrawn.insert((tenant, visitor));
     Ok(())
@@ -273,35 +276,33 @@ fn empty_visitor(
     visitor: VisitorId,
     by: ErasureCause,
 ) -> Result<(), StoreError> {
-    const EMPTY: &str =
-        "UPDATE visitors SET last_seen = 0, profile = ?2, actions = 0, segments = x'', attributes = x'', events = x'',
-        version = ?3, restore = ?4 WHERE row = ?1";
     let Some(row) = find_visitor(group.tx, tenant, visitor)? else { return Ok(()) };
     let version = group.next_version();
     let nothing = profile::encode_profile(visitor, &Profile::default());
-    group.tx.prepare_cached(EMPTY)?.execute((row, nothing, signed(version.counter), version.restore))?;
+    group.tx.prepare_cached(visitors::VISITORS_EMPTY)?.execute((
+        row,
+        nothing,
+        signed(version.counter),
+        version.restore,
+    ))?;
     crate::profiles::quarantine::forget_visitor(group.tx, row)?;
     crate::profiles::buckets::drop_all(group.tx, row)?;
     crate::profiles::purchases::drop_all(group.tx, row)?;
     experiment::drop_all(group.tx, row)?;
     offers::drop_all(group.tx, row)?;
     crate::profiles::dedup::FactIdRows::drop_all(group.tx, row)?;
-    let by_id = [("evidence", "evidence_of_id", "weight > 0"), ("cancellations", "cancellations_by_id", "true")];
-    for (table, index, of_index) in by_id {
-        // The id of a pair identifies both of its visitors.
-        let pairs = format!(
-            "DELETE FROM {table} INDEXED BY {index} WHERE {of_index} AND tenant = ?1 AND kind = ?3
-                AND hash IN (SELECT hash FROM {table} WHERE tenant = ?1 AND visitor = ?2 AND kind = ?3)"
-        );
-        group.tx.prepare_cached(&pairs)?.execute((tenant.0, visitor.as_bytes(), KindCode::PAIR.0))?;
-        let delete = format!("DELETE FROM {table} WHERE tenant = ?1 AND visitor = ?2");
-        group.tx.prepare_cached(&delete)?.execute((tenant.0, visitor.as_bytes()))?;
+    let by_id = [
+        (tables::evidence::EVIDENCE_DELETE_PAIRS_OF_VISITOR, tables::evidence::EVIDENCE_DELETE_OF_VISITOR),
+        (cancellations::CANCELLATIONS_DELETE_PAIRS_OF_VISITOR, cancellations::CANCELLATIONS_DELETE_OF_VISITOR),
+    ];
+    for (pairs, own) in by_id {
+        group.tx.prepare_cached(pairs)?.execute((tenant.0, visitor.as_bytes(), KindCode::PAIR.0))?;
+        group.tx.prepare_cached(own)?.execute((tenant.0, visitor.as_bytes()))?;
     }
     materialized::forget_visitor(group.tx, tenant, visitor)?;
     names::forget_visitor(group.tx, tenant, visitor)?;
     send::forget_visitor(group.tx, tenant, visitor)?;
-    let own_cuts = "DELETE FROM cuts WHERE person = (SELECT person FROM visitors WHERE row = ?1)";
-    group.tx.prepare_cached(own_cuts)?.execute([row])?;
+    group.tx.prepare_cached(cuts::CUTS_DELETE_OF_VISITORS_PERSON)?.execute([row])?;
     let values = (tenant.0, visitor.as_bytes(), signed(by.at), by.receipt.as_bytes());
     group.tx.prepare_cached(erased::ERASED_INSERT)?.execute(values)?;
     Ok(())

@@ -2,6 +2,7 @@
 
 use crate::identity::evidence::{self, EvidenceRow, of_visitor};
 use crate::identity::link::held_unique;
+use crate::store::tables::visitors;
 use crate::store::tenants::TenantContext;
 use crate::store::{StoreError, TenantNo, visitor_at};
 use causeway_shared::base::ids::{AlternateId, Millis, VisitorId};
@@ -120,9 +121,7 @@ pub fn last_seen(conn: &Connection, tenant: TenantNo, id: AlternateId) -> Result
 /// # Errors
 /// [`StoreError::Sqlite`].
 pub fn person_of(conn: &Connection, tenant: TenantNo, visitor: VisitorId) -> Result<Vec<VisitorId>, StoreError> {
-    const READ: &str = "SELECT visitor FROM visitors
-        WHERE person = (SELECT person FROM visitors WHERE tenant = ?1 AND visitor = ?2)";
-    let mut statement = conn.prepare_cached(READ)?;
+    let mut statement = conn.prepare_cached(visitors::VISITORS_OF_SAME_PERSON)?;
     let rows = statement.query_map((tenant.0, visitor.as_bytes()), |row| visitor_at(row, 0))?;
     Ok(rows.collect::<Result<_, _>>()?)
 }

@@ -7,6 +7,7 @@ use causeway_shared::base::time::{DAY_MINUTES, Day, Minute};
 use causeway_shared::facts::actions::{ActionBucket, ActionList, PackedActions};
 use rusqlite::{Connection, OptionalExtension as _};
 
+use crate::store::tables::actions;
 use crate::store::{CheckedBytes, StoreError};
 
 /// Joins new actions with a visitor's `had` actions and returns the new number. The visitor keeps the newest
@@ -53,8 +54,6 @@ fn change_day(
     day: Day,
     with: impl FnOnce(ActionList) -> ActionList,
 ) -> Result<i32, StoreError> {
-    const DROP: &str = "DELETE FROM actions WHERE place = ?1";
-    const PUT: &str = "INSERT OR REPLACE INTO actions (place, minutes, count, body) VALUES (?1, ?2, ?3, ?4)";
     let mut stored: BTreeMap<Minute, (u32, Vec<u8>)> = BTreeMap::new();
     let mut actions = ActionList::default();
     for_each_bucket(conn, visitor, day.start(), Minute(day.start().0 + DAY_MINUTES), |start, minutes, body| {
@@ -67,7 +66,7 @@ fn change_day(
     for ActionBucket { start, span, count, packed } in actions.buckets() {
         let same = stored.remove(&start) == Some((span.minutes(), packed.clone()));
         if !same {
-            conn.prepare_cached(PUT)?.execute((
+            conn.prepare_cached(actions::ACTIONS_REPLACE_BUCKET)?.execute((
                 bucket_place(visitor, start),
                 span.minutes(),
                 count,
@@ -76,17 +75,15 @@ fn change_day(
         }
     }
     for start in stored.into_keys() {
-        conn.prepare_cached(DROP)?.execute([bucket_place(visitor, start)])?;
+        conn.prepare_cached(actions::ACTIONS_DELETE_BUCKET)?.execute([bucket_place(visitor, start)])?;
     }
     Ok(i32::try_from(actions.len()).unwrap_or(i32::MAX) - had)
 }
 
 fn drop_before(conn: &Connection, visitor: i64, day: Day) -> Result<u32, StoreError> {
-    const COUNT: &str = "SELECT ifnull(sum(count), 0) FROM actions WHERE place >= ?1 AND place < ?2";
-    const DROP: &str = "DELETE FROM actions WHERE place >= ?1 AND place < ?2";
     let places = [bucket_place(visitor, Minute(0)), bucket_place(visitor, day.start())];
-    let gone = conn.prepare_cached(COUNT)?.query_row(places, |row| row.get(0))?;
-    conn.prepare_cached(DROP)?.execute(places)?;
+    let gone = conn.prepare_cached(actions::ACTIONS_COUNT_IN_RANGE)?.query_row(places, |row| row.get(0))?;
+    conn.prepare_cached(actions::ACTIONS_DELETE_IN_RANGE)?.execute(places)?;
     Ok(gone)
 }
 
@@ -103,21 +100,19 @@ pub fn trim_days(conn: &Connection, visitor: i64, had: u32, before: Day) -> Resu
 /// # Errors
 /// [`StoreError::Sqlite`].
 pub fn drop_all(conn: &Connection, visitor: i64) -> Result<(), StoreError> {
-    const DROP: &str = "DELETE FROM actions WHERE place >= ?1 AND place < ?2";
-    conn.prepare_cached(DROP)?.execute([bucket_place(visitor, Minute(0)), bucket_place(visitor + 1, Minute(0))])?;
+    conn.prepare_cached(actions::ACTIONS_DELETE_IN_RANGE)?
+        .execute([bucket_place(visitor, Minute(0)), bucket_place(visitor + 1, Minute(0))])?;
     Ok(())
 }
 
 /// The first and the last day with actions.
 fn days_of(conn: &Connection, visitor: i64) -> Result<Option<(Day, Day)>, StoreError> {
-    const FIRST: &str = "SELECT place FROM actions WHERE place >= ?1 AND place < ?2 ORDER BY place LIMIT 1";
-    const LAST: &str = "SELECT place FROM actions WHERE place >= ?1 AND place < ?2 ORDER BY place DESC LIMIT 1";
     let places = [bucket_place(visitor, Minute(0)), bucket_place(visitor + 1, Minute(0))];
     let day = |read| -> Result<Option<Day>, StoreError> {
         let found: Option<i64> = conn.prepare_cached(read)?.query_row(places, |row| row.get(0)).optional()?;
         Ok(found.map(|place| bucket_start(place).day()))
     };
-    Ok(day(FIRST)?.zip(day(LAST)?))
+    Ok(day(actions::ACTIONS_FIRST_IN_RANGE)?.zip(day(actions::ACTIONS_LAST_IN_RANGE)?))
 }
 
 /// Packed actions of the buckets that overlap the minutes `from` (inclusive) to `to` (exclusive).
@@ -140,9 +135,7 @@ fn for_each_bucket(
     to: Minute,
     mut found: impl FnMut(Minute, u32, Vec<u8>) -> Result<(), StoreError>,
 ) -> Result<(), StoreError> {
-    // The longest bucket that reaches into `from` begins with its day; earlier short buckets are skipped.
-    const READ: &str = "SELECT place, minutes, body FROM actions WHERE place >= ?1 AND place < ?2";
-    let mut statement = conn.prepare_cached(READ)?;
+    let mut statement = conn.prepare_cached(actions::ACTIONS_IN_RANGE)?;
     let mut rows = statement.query([bucket_place(visitor, from.day().start()), bucket_place(visitor, to)])?;
     while let Some(row) = rows.next()? {
         let (start, minutes) = (bucket_start(row.get(0)?), row.get(1)?);

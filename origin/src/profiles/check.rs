@@ -9,6 +9,7 @@ use crate::base::integers::unsigned;
 use crate::profiles::buckets::{self, packed_actions};
 use crate::profiles::dedup::FactIdRows;
 use crate::profiles::fold::stored_events;
+use crate::store::tables::{people, visitors};
 use crate::store::{CheckedBytes, PersonNo, StoreError, TenantNo, visitor_at};
 
 /// Reads all data of one visitor.
@@ -16,9 +17,7 @@ use crate::store::{CheckedBytes, PersonNo, StoreError, TenantNo, visitor_at};
 /// # Errors
 /// [`StoreError::Corrupt`] or [`StoreError::Form`] if any of it is damaged.
 pub fn check_visitor(conn: &Connection, row: i64) -> Result<(), StoreError> {
-    const READ: &str = "SELECT tenant, visitor, person, last_seen, profile, segments, attributes, events
-        FROM visitors NOT INDEXED WHERE row = ?1";
-    let mut statement = conn.prepare_cached(READ)?;
+    let mut statement = conn.prepare_cached(visitors::VISITORS_CHECKED_COLUMNS)?;
     let mut rows = statement.query([row])?;
     let Some(found) = rows.next()? else { return Ok(()) };
     let (tenant, visitor) = (TenantNo(found.get(0)?), visitor_at(found, 1)?);
@@ -42,14 +41,10 @@ fn check_indices(
     (tenant, visitor): (TenantNo, VisitorId),
     (person, last_seen): (PersonNo, i64),
 ) -> Result<(), StoreError> {
-    const BY_ID: &str = "SELECT 1 FROM visitors INDEXED BY visitors_by_id
-        WHERE tenant = ?1 AND visitor = ?2 AND person = ?3 AND row = ?4";
-    const BY_PERSON: &str = "SELECT 1 FROM visitors INDEXED BY visitors_by_person
-        WHERE person = ?1 AND last_seen = ?2 AND row = ?3";
-    const PERSON: &str = "SELECT 1 FROM people WHERE person = ?1 AND tenant = ?2";
-    let by_id = conn.prepare_cached(BY_ID)?.exists((tenant.0, visitor.as_bytes(), person.0, row))?;
-    let by_person = conn.prepare_cached(BY_PERSON)?.exists((person.0, last_seen, row))?;
-    let has_person = conn.prepare_cached(PERSON)?.exists((person.0, tenant.0))?;
+    let by_id =
+        conn.prepare_cached(visitors::VISITORS_ENTRY_BY_ID)?.exists((tenant.0, visitor.as_bytes(), person.0, row))?;
+    let by_person = conn.prepare_cached(visitors::VISITORS_ENTRY_BY_PERSON)?.exists((person.0, last_seen, row))?;
+    let has_person = conn.prepare_cached(people::PEOPLE_HAS)?.exists((person.0, tenant.0))?;
     let what = match (by_id, by_person, has_person) {
         (true, true, true) => return Ok(()),
         (false, ..) => "visitor's id or person that is another in its index",

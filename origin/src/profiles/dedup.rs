@@ -13,6 +13,7 @@ use causeway_shared::base::time::{Day, EPOCH_MS, Minute};
 use causeway_shared::facts::fact::Fact;
 use rusqlite::Connection;
 
+use crate::store::tables::{fact_ids, fact_ids_over, visitors};
 use crate::store::{CheckedBytes, StoreError};
 
 /// Most FactIds in one packed row.
@@ -52,8 +53,7 @@ impl FactIdRows {
     /// # Errors
     /// [`StoreError`]; [`StoreError::Form`] if a row's checksum does not match.
     pub fn load(conn: &Connection, visitor: i64) -> Result<Self, StoreError> {
-        const READ: &str = "SELECT day, part, ids FROM fact_ids WHERE visitor = ?1";
-        let mut statement = conn.prepare_cached(READ)?;
+        let mut statement = conn.prepare_cached(fact_ids::FACT_IDS_OF_VISITOR)?;
         let rows = statement
             .query_map([visitor], |row| Ok(FactIdPart { day: row.get(0)?, part: row.get(1)?, ids: row.get(2)? }))?;
         Ok(Self { visitor, parts: rows.collect::<Result<_, _>>()? })
@@ -69,7 +69,6 @@ impl FactIdRows {
         facts: &mut Vec<T>,
         fact: impl Fn(&T) -> &Fact,
     ) -> Result<(), StoreError> {
-        const HAS: &str = "SELECT 1 FROM fact_ids_over WHERE visitor = ?1 AND day = ?2 AND id = ?3";
         if planted::is_active(PlantedBug::DropTheDedup) {
             return Ok(());
         }
@@ -80,7 +79,7 @@ impl FactIdRows {
                 wanted.remove(&u64::from_be_bytes(*id));
             }
         }
-        let mut has = conn.prepare_cached(HAS)?;
+        let mut has = conn.prepare_cached(fact_ids_over::FACT_IDS_OVER_HAS)?;
         let full = |part: &&FactIdPart| part.part + 1 >= PARTS && part.is_full();
         for day in self.parts.iter().filter(full).map(|part| part.day).collect::<BTreeSet<_>>() {
             for id in wanted.clone() {
@@ -103,11 +102,8 @@ impl FactIdRows {
         visitor: i64,
         facts: impl IntoIterator<Item = &'f Fact>,
     ) -> Result<(), StoreError> {
-        const PUT: &str = "INSERT INTO fact_ids (visitor, day, part, ids) VALUES (?1, ?2, ?3, ?4)
-            ON CONFLICT (visitor, day, part) DO UPDATE SET ids = excluded.ids";
-        const PUT_OVER: &str = "INSERT OR IGNORE INTO fact_ids_over (visitor, day, id) VALUES (?1, ?2, ?3)";
         let mut changed = BTreeSet::new();
-        let mut put_over = conn.prepare_cached(PUT_OVER)?;
+        let mut put_over = conn.prepare_cached(fact_ids_over::FACT_IDS_OVER_INSERT_NEW)?;
         for fact in facts {
             let day = receipt_day(fact.received);
             match self.open(day) {
@@ -118,7 +114,7 @@ impl FactIdRows {
                 None => drop(put_over.execute((visitor, day, fact.id.short().cast_signed()))?),
             }
         }
-        let mut put = conn.prepare_cached(PUT)?;
+        let mut put = conn.prepare_cached(fact_ids::FACT_IDS_UPSERT)?;
         for part in self.parts.iter().filter(|part| changed.contains(&(part.day, part.part))) {
             put.execute((visitor, part.day, part.part, &part.ids))?;
         }
@@ -150,8 +146,7 @@ impl FactIdRows {
     /// # Errors
     /// [`StoreError::Sqlite`].
     pub fn forget(conn: &Connection, visitor: i64, now: Millis) -> Result<bool, StoreError> {
-        const ERASED: &str = "SELECT 1 FROM visitors v CROSS JOIN erased e USING (tenant, visitor) WHERE v.row = ?1";
-        let is_erased = conn.prepare_cached(ERASED)?.exists([visitor])?;
+        let is_erased = conn.prepare_cached(visitors::VISITORS_IS_ERASED)?.exists([visitor])?;
         Self::drop_before(conn, visitor, if is_erased { EVERY_DAY } else { oldest_day(now) })
     }
 
@@ -160,18 +155,17 @@ impl FactIdRows {
     /// # Errors
     /// [`StoreError::Sqlite`].
     pub fn drop_all(conn: &Connection, visitor: i64) -> Result<(), StoreError> {
-        conn.prepare_cached("DELETE FROM fact_ids WHERE visitor = ?1")?.execute([visitor])?;
+        conn.prepare_cached(fact_ids::FACT_IDS_DELETE_OF_VISITOR)?.execute([visitor])?;
         Self::drop_before(conn, visitor, EVERY_DAY)?;
         Ok(())
     }
 
     fn drop_before(conn: &Connection, visitor: i64, day: u32) -> Result<bool, StoreError> {
-        const DROP: &str = "DELETE FROM fact_ids WHERE visitor = ?1 AND day < ?2";
-        const DROP_OVER: &str = "DELETE FROM fact_ids_over WHERE (visitor, day, id) IN
-            (SELECT visitor, day, id FROM fact_ids_over WHERE visitor = ?1 AND day < ?2 LIMIT ?3)";
-        let more = conn.prepare_cached(DROP_OVER)?.execute((visitor, day, SLICE))? == usize::from(SLICE);
+        let more =
+            conn.prepare_cached(fact_ids_over::FACT_IDS_OVER_DELETE_SOME_BEFORE)?.execute((visitor, day, SLICE))?
+                == usize::from(SLICE);
         if !more {
-            conn.prepare_cached(DROP)?.execute((visitor, day))?;
+            conn.prepare_cached(fact_ids::FACT_IDS_DELETE_BEFORE)?.execute((visitor, day))?;
         }
         Ok(more)
     }

@@ -2,6 +2,7 @@
 
 use crate::base::integers::{signed, unsigned};
 use crate::store::StoreError;
+use crate::store::tables::exposures;
 use causeway_shared::facts::exposures::{Exposures, FirstExposure};
 use rusqlite::{Connection, Row};
 
@@ -10,15 +11,12 @@ use rusqlite::{Connection, Row};
 /// # Errors
 /// [`StoreError`].
 pub fn record_exposures(conn: &Connection, visitor: i64, new: Exposures) -> Result<(), StoreError> {
-    const PUT: &str =
-        "INSERT OR REPLACE INTO exposures (visitor, experiment, arm, at, mixed) VALUES (?1, ?2, ?3, ?4, ?5)";
-    const DROP: &str = "DELETE FROM exposures WHERE visitor = ?1 AND experiment < ?2";
     let joined = load_exposures(conn, visitor)?.join(new);
     for (experiment, FirstExposure { arm, at, mixed }) in joined.iter() {
-        conn.prepare_cached(PUT)?.execute((visitor, experiment, arm, signed(at), mixed))?;
+        conn.prepare_cached(exposures::EXPOSURES_REPLACE)?.execute((visitor, experiment, arm, signed(at), mixed))?;
     }
     if let Some((oldest, _)) = joined.iter().next() {
-        conn.prepare_cached(DROP)?.execute((visitor, oldest))?;
+        conn.prepare_cached(exposures::EXPOSURES_DELETE_BELOW)?.execute((visitor, oldest))?;
     }
     Ok(())
 }
@@ -32,7 +30,6 @@ pub(crate) fn read_exposure(row: &Row<'_>) -> rusqlite::Result<(u32, FirstExposu
 /// # Errors
 /// [`StoreError`].
 pub fn load_exposures(conn: &Connection, visitor: i64) -> Result<Exposures, StoreError> {
-    const READ: &str = "SELECT experiment, arm, at, mixed FROM exposures WHERE visitor = ?1";
-    let mut statement = conn.prepare_cached(READ)?;
+    let mut statement = conn.prepare_cached(exposures::EXPOSURES_OF_VISITOR)?;
     Ok(statement.query_map([visitor], read_exposure)?.collect::<Result<_, _>>()?)
 }

@@ -9,6 +9,7 @@ mod tests;
 
 use crate::profiles::placed::PlacedFact;
 use crate::profiles::{buckets, purchases, quarantine};
+use crate::store::tables::{people, visitors};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -323,10 +324,7 @@ fn by_visitor<'r>(records: &'r [impl AsRef<LogRecord>]) -> Vec<(TenantNo, Visito
 }
 
 fn load(group: &WriteTxn<'_>, tenant: TenantNo, visitor: VisitorId) -> Result<Option<Stored>, StoreError> {
-    const READ: &str =
-        "SELECT v.row, v.profile, v.last_seen, v.actions, v.withdrawn IS NOT NULL, v.person, p.devices, v.events
-        FROM visitors v JOIN people p ON p.person = v.person WHERE v.tenant = ?1 AND v.visitor = ?2";
-    let mut statement = group.tx.prepare_cached(READ)?;
+    let mut statement = group.tx.prepare_cached(visitors::VISITORS_FOLDED_STATE)?;
     let found = statement
         .query_row((tenant.0, visitor.as_bytes()), |row| {
             let (withdrawn, person, devices) = (row.get(4)?, PersonNo(row.get(5)?), row.get(6)?);
@@ -339,9 +337,6 @@ fn load(group: &WriteTxn<'_>, tenant: TenantNo, visitor: VisitorId) -> Result<Op
 }
 
 fn update(group: &mut WriteTxn<'_>, stored: Stored, facts: &[PlacedFact<'_>]) -> Result<(i64, Changed), StoreError> {
-    const WRITE: &str =
-        "UPDATE visitors SET profile = ?2, version = ?3, restore = ?4, actions = ?5, events = ?6 WHERE row = ?1";
-    const SEEN: &str = "UPDATE visitors SET last_seen = ?2 WHERE row = ?1";
     let Stored { row, profile, last_seen, actions, mut events, changed } = stored;
     let mut core = profile::decode_profile(changed.visitor, &profile)?;
     let newest = add(group, changed.tenant, &mut core, facts)?;
@@ -354,9 +349,16 @@ fn update(group: &mut WriteTxn<'_>, stored: Stored, facts: &[PlacedFact<'_>]) ->
     purchases::add(group.tx, row, facts.iter().map(|placed| placed.fact))?;
     let version = group.next_version();
     let core = profile::encode_profile(changed.visitor, &core);
-    group.tx.prepare_cached(WRITE)?.execute((row, core, signed(version.counter), version.restore, actions, events))?;
+    group.tx.prepare_cached(visitors::VISITORS_SET_FOLDED)?.execute((
+        row,
+        core,
+        signed(version.counter),
+        version.restore,
+        actions,
+        events,
+    ))?;
     if newest > last_seen {
-        group.tx.prepare_cached(SEEN)?.execute((row, signed(newest)))?;
+        group.tx.prepare_cached(visitors::VISITORS_SET_LAST_SEEN)?.execute((row, signed(newest)))?;
     }
     Ok((row, changed))
 }
@@ -368,18 +370,13 @@ pub(crate) fn insert(
     visitor: VisitorId,
     facts: &[PlacedFact<'_>],
 ) -> Result<(i64, Changed), StoreError> {
-    const PERSON: &str = "INSERT INTO people (tenant, master, devices, epoch, changed, random)
-        VALUES (?1, ?2, 1, ?3, ?4, ?5)";
-    const WRITE: &str = "INSERT INTO visitors
-        (tenant, visitor, last_seen, version, restore, published, person, profile, actions, segments, attributes, events)
-        VALUES (?1, ?2, ?3, ?4, ?5, 0, ?6, ?7, ?8, ?9, ?10, ?11)";
     let mut core = Profile::default();
     add(group, tenant, &mut core, facts)?;
     // Without other knowledge, the newest receipt is the last activity.
     let last_seen = hour_of_newest(facts.iter());
     let ProfileParts { actions, segments, attributes, exposures, units, events } = core.take_parts();
     let (version, epoch) = (group.next_version(), group.next_epoch());
-    group.tx.prepare_cached(PERSON)?.execute((
+    group.tx.prepare_cached(people::PEOPLE_INSERT_OF_ONE)?.execute((
         tenant.0,
         visitor.as_bytes(),
         signed(epoch.0),
@@ -387,7 +384,7 @@ pub(crate) fn insert(
         group.random.draw::<16>(),
     ))?;
     let person = PersonNo(group.tx.last_insert_rowid());
-    group.tx.prepare_cached(WRITE)?.execute((
+    group.tx.prepare_cached(visitors::VISITORS_INSERT)?.execute((
         tenant.0,
         visitor.as_bytes(),
         signed(last_seen),
@@ -441,17 +438,15 @@ pub(crate) fn stored_events(bytes: &[u8], last_seen: Millis) -> Result<VisitorEv
 
 /// Joins a visitor's events with exported ones; [`StoreError::Corrupt`] if the result cannot come from any facts.
 pub(crate) fn write_events(conn: &rusqlite::Connection, row: i64, new: VisitorEvents) -> Result<(), StoreError> {
-    const READ: &str = "SELECT events, last_seen FROM visitors WHERE row = ?1";
-    const WRITE: &str = "UPDATE visitors SET events = ?2 WHERE row = ?1";
     let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, unsigned(row.get(1)?)));
     let (CheckedBytes(stored), last_seen): (CheckedBytes, Millis) =
-        conn.prepare_cached(READ)?.query_row([row], read)?;
+        conn.prepare_cached(visitors::VISITORS_EVENTS_OF_ROW)?.query_row([row], read)?;
     let joined = stored_events(&stored, last_seen)?.plus(new);
     let packed = joined.pack();
     if VisitorEvents::read(&packed) != Some(joined) {
         return Err(StoreError::Corrupt { what: "visitor's events" });
     }
-    conn.prepare_cached(WRITE)?.execute((row, CheckedBytes(packed)))?;
+    conn.prepare_cached(visitors::VISITORS_SET_EVENTS)?.execute((row, CheckedBytes(packed)))?;
     Ok(())
 }
 

@@ -2,6 +2,7 @@
 
 use crate::base::integers::{signed, unsigned};
 use crate::store::StoreError;
+use crate::store::tables::units;
 use causeway_shared::facts::offer_slots::{HeldSlot, HeldSlots};
 use rusqlite::{Connection, Row};
 
@@ -10,14 +11,12 @@ use rusqlite::{Connection, Row};
 /// # Errors
 /// [`StoreError`].
 pub fn keep_codes(conn: &Connection, visitor: i64, new: &HeldSlots) -> Result<(), StoreError> {
-    const PUT: &str = "INSERT OR REPLACE INTO units (visitor, campaign, number, at) VALUES (?1, ?2, ?3, ?4)";
-    const DROP: &str = "DELETE FROM units WHERE visitor = ?1 AND campaign < ?2";
     let joined = of_visitor(conn, visitor)?.join(new.clone());
     for (campaign, HeldSlot { number, at }) in joined.iter() {
-        conn.prepare_cached(PUT)?.execute((visitor, campaign, number, signed(at)))?;
+        conn.prepare_cached(units::UNITS_REPLACE)?.execute((visitor, campaign, number, signed(at)))?;
     }
     if let Some((oldest, _)) = joined.iter().next() {
-        conn.prepare_cached(DROP)?.execute((visitor, oldest))?;
+        conn.prepare_cached(units::UNITS_DELETE_BELOW)?.execute((visitor, oldest))?;
     }
     Ok(())
 }
@@ -31,7 +30,6 @@ pub(crate) fn read_code(row: &Row<'_>) -> rusqlite::Result<(u32, HeldSlot)> {
 /// # Errors
 /// [`StoreError`].
 pub fn of_visitor(conn: &Connection, visitor: i64) -> Result<HeldSlots, StoreError> {
-    const READ: &str = "SELECT campaign, number, at FROM units WHERE visitor = ?1";
-    let mut statement = conn.prepare_cached(READ)?;
+    let mut statement = conn.prepare_cached(units::UNITS_OF_VISITOR)?;
     Ok(statement.query_map([visitor], read_code)?.collect::<Result<_, _>>()?)
 }

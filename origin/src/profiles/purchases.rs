@@ -8,6 +8,7 @@ use causeway_shared::facts::fact::{Fact, FactKind, PURCHASE};
 use rusqlite::{Connection, Row};
 
 use crate::base::integers::{signed, unsigned};
+use crate::store::tables::{orders_paid, purchases, purchases_unpaid, visitors};
 use crate::store::{PersonNo, StoreError, TenantNo};
 
 /// Time that an unpaid purchase waits for its click, in milliseconds.
@@ -58,14 +59,12 @@ impl Purchase {
 /// # Errors
 /// [`StoreError::Sqlite`].
 pub fn add<'f>(conn: &Connection, visitor: i64, facts: impl IntoIterator<Item = &'f Fact>) -> Result<(), StoreError> {
-    // Each term is at most half of the largest number, so that the sum fits its column.
-    const PUT: &str = "INSERT INTO purchases (place, count, value) VALUES (?1, 1, ?2) ON CONFLICT (place) DO UPDATE
-        SET count = count + 1, value = min(value, 4611686018427387903) + min(excluded.value, 4611686018427387903)";
     for fact in facts {
         if let FactKind::Track { name, value, .. } = &fact.what
             && name == PURCHASE
         {
-            conn.prepare_cached(PUT)?.execute((minute_place(visitor, Minute::at(fact.at)), value.unwrap_or(0)))?;
+            conn.prepare_cached(purchases::PURCHASES_ADD)?
+                .execute((minute_place(visitor, Minute::at(fact.at)), value.unwrap_or(0)))?;
         }
     }
     Ok(())
@@ -76,8 +75,7 @@ pub fn add<'f>(conn: &Connection, visitor: i64, facts: impl IntoIterator<Item = 
 /// # Errors
 /// [`StoreError::Sqlite`].
 pub fn load_purchases(conn: &Connection, visitor: i64) -> Result<Vec<MinutePurchases>, StoreError> {
-    const READ: &str = "SELECT place, count, value FROM purchases WHERE place >= ?1 AND place < ?2";
-    let mut statement = conn.prepare_cached(READ)?;
+    let mut statement = conn.prepare_cached(purchases::PURCHASES_IN_RANGE)?;
     let rows =
         statement.query_map([minute_place(visitor, Minute(0)), minute_place(visitor + 1, Minute(0))], |row| {
             let minute = u32::try_from(row.get::<_, i64>(0)? & i64::from(u32::MAX)).unwrap_or_default();
@@ -91,15 +89,11 @@ pub fn load_purchases(conn: &Connection, visitor: i64) -> Result<Vec<MinutePurch
 /// # Errors
 /// [`StoreError::Sqlite`].
 pub fn await_payment(conn: &Connection, bought: &Purchase, now: Millis) -> Result<(), StoreError> {
-    const PUT: &str = "INSERT OR IGNORE INTO purchases_unpaid (visitor, id, minute, received, value, until, order_hash)
-        SELECT v.row, ?2, ?3, ?4, ?5, ?6, ?9 FROM visitors v WHERE v.row = ?1
-        AND NOT EXISTS (SELECT 1 FROM erased e WHERE e.tenant = v.tenant AND e.visitor = v.visitor)
-        AND (SELECT count(*) FROM purchases_unpaid WHERE visitor = ?1 AND until > ?7) < ?8";
     let Purchase { visitor, id, at, received, value, order } = *bought;
     let order = order.map(|order| order.0.cast_signed());
     let until = signed(now.saturating_add(WAIT_MS));
     let row = (visitor, id, at.0, signed(received), value, until, signed(now), WAITING, order);
-    conn.prepare_cached(PUT)?.execute(row)?;
+    conn.prepare_cached(purchases_unpaid::PURCHASES_UNPAID_INSERT_NEW)?.execute(row)?;
     Ok(())
 }
 
@@ -108,7 +102,7 @@ pub fn await_payment(conn: &Connection, bought: &Purchase, now: Millis) -> Resul
 /// # Errors
 /// [`StoreError::Sqlite`].
 pub fn any_waits(conn: &Connection) -> Result<bool, StoreError> {
-    Ok(conn.prepare_cached("SELECT 1 FROM purchases_unpaid WHERE visitor > 0 LIMIT 1")?.exists([])?)
+    Ok(conn.prepare_cached(purchases_unpaid::PURCHASES_UNPAID_ANY)?.exists([])?)
 }
 
 /// A visitor's waiting purchases that a click at minute `click` may pay for.
@@ -121,10 +115,8 @@ pub fn unpaid_purchases(
     click: Minute,
     now: Millis,
 ) -> Result<Vec<Purchase>, StoreError> {
-    const READ: &str = "SELECT visitor, id, minute, received, value, order_hash FROM purchases_unpaid
-        WHERE visitor = ?1 AND minute BETWEEN ?2 AND ?3 AND until > ?4";
     let last = click.0.saturating_add(DAY_MINUTES);
-    let mut statement = conn.prepare_cached(READ)?;
+    let mut statement = conn.prepare_cached(purchases_unpaid::PURCHASES_UNPAID_OF_VISITOR_IN_MINUTES)?;
     let rows = statement.query_map((visitor, click.0, last, signed(now)), Purchase::read)?;
     Ok(rows.collect::<Result<_, _>>()?)
 }
@@ -134,10 +126,7 @@ pub fn unpaid_purchases(
 /// # Errors
 /// [`StoreError::Sqlite`].
 pub fn unpaid_of(conn: &Connection, person: PersonNo, now: Millis) -> Result<Vec<(TenantNo, Purchase)>, StoreError> {
-    const READ: &str = "SELECT visitor, id, minute, received, value, order_hash, tenant FROM
-        (SELECT tenant, row FROM visitors WHERE person = ?1 ORDER BY last_seen DESC LIMIT ?2) v
-        CROSS JOIN purchases_unpaid ON visitor = v.row WHERE until > ?3";
-    let mut statement = conn.prepare_cached(READ)?;
+    let mut statement = conn.prepare_cached(visitors::VISITORS_UNPAID_PURCHASES_OF_PERSON)?;
     let rows = statement.query_map((person.0, limits::SNAPSHOT_VISITORS as i64, signed(now)), |row| {
         Ok((TenantNo(row.get(6)?), Purchase::read(row)?))
     })?;
@@ -149,8 +138,7 @@ pub fn unpaid_of(conn: &Connection, person: PersonNo, now: Millis) -> Result<Vec
 /// # Errors
 /// [`StoreError::Sqlite`].
 pub fn mark_paid(conn: &Connection, bought: &Purchase) -> Result<(), StoreError> {
-    const DROP: &str = "DELETE FROM purchases_unpaid WHERE visitor = ?1 AND id = ?2";
-    conn.prepare_cached(DROP)?.execute((bought.visitor, bought.id))?;
+    conn.prepare_cached(purchases_unpaid::PURCHASES_UNPAID_DELETE)?.execute((bought.visitor, bought.id))?;
     Ok(())
 }
 
@@ -159,11 +147,12 @@ pub fn mark_paid(conn: &Connection, bought: &Purchase) -> Result<(), StoreError>
 /// # Errors
 /// [`StoreError::Sqlite`].
 pub fn note_paid(conn: &Connection, bought: &Purchase) -> Result<(), StoreError> {
-    const PUT: &str = "INSERT OR IGNORE INTO orders_paid (visitor, order_hash, minute)
-        SELECT v.row, ?2, ?3 FROM visitors v WHERE v.row = ?1
-        AND NOT EXISTS (SELECT 1 FROM erased e WHERE e.tenant = v.tenant AND e.visitor = v.visitor)";
     if let Some(order) = bought.order {
-        conn.prepare_cached(PUT)?.execute((bought.visitor, order.0.cast_signed(), bought.at.0))?;
+        conn.prepare_cached(orders_paid::ORDERS_PAID_INSERT_NEW)?.execute((
+            bought.visitor,
+            order.0.cast_signed(),
+            bought.at.0,
+        ))?;
     }
     Ok(())
 }
@@ -177,8 +166,7 @@ pub fn is_paid(
     visitors: impl IntoIterator<Item = i64>,
     order: OrderHash,
 ) -> Result<bool, StoreError> {
-    const HAS: &str = "SELECT 1 FROM orders_paid WHERE visitor = ?1 AND order_hash = ?2";
-    let mut has = conn.prepare_cached(HAS)?;
+    let mut has = conn.prepare_cached(orders_paid::ORDERS_PAID_HAS)?;
     for visitor in visitors {
         if has.exists((visitor, order.0.cast_signed()))? {
             return Ok(true);
@@ -192,10 +180,8 @@ pub fn is_paid(
 /// # Errors
 /// [`StoreError::Sqlite`].
 pub fn trim_purchases(conn: &Connection, visitor: i64, before: Day, now: Millis) -> Result<(), StoreError> {
-    const DROP: &str = "DELETE FROM purchases_unpaid WHERE visitor = ?1 AND until <= ?2";
-    const DROP_PAID: &str = "DELETE FROM orders_paid WHERE visitor = ?1 AND minute < ?2";
-    conn.prepare_cached(DROP)?.execute((visitor, signed(now)))?;
-    conn.prepare_cached(DROP_PAID)?.execute((visitor, before.start().0))?;
+    conn.prepare_cached(purchases_unpaid::PURCHASES_UNPAID_DELETE_EXPIRED)?.execute((visitor, signed(now)))?;
+    conn.prepare_cached(orders_paid::ORDERS_PAID_DELETE_BEFORE)?.execute((visitor, before.start().0))?;
     drop_within(conn, minute_place(visitor, Minute(0)), minute_place(visitor, before.start()))
 }
 
@@ -204,13 +190,13 @@ pub fn trim_purchases(conn: &Connection, visitor: i64, before: Day, now: Millis)
 /// # Errors
 /// [`StoreError::Sqlite`].
 pub fn drop_all(conn: &Connection, visitor: i64) -> Result<(), StoreError> {
-    conn.prepare_cached("DELETE FROM purchases_unpaid WHERE visitor = ?1")?.execute([visitor])?;
-    conn.prepare_cached("DELETE FROM orders_paid WHERE visitor = ?1")?.execute([visitor])?;
+    conn.prepare_cached(purchases_unpaid::PURCHASES_UNPAID_DELETE_OF_VISITOR)?.execute([visitor])?;
+    conn.prepare_cached(orders_paid::ORDERS_PAID_DELETE_OF_VISITOR)?.execute([visitor])?;
     drop_within(conn, minute_place(visitor, Minute(0)), minute_place(visitor + 1, Minute(0)))
 }
 
 fn drop_within(conn: &Connection, from: i64, to: i64) -> Result<(), StoreError> {
-    conn.prepare_cached("DELETE FROM purchases WHERE place >= ?1 AND place < ?2")?.execute([from, to])?;
+    conn.prepare_cached(purchases::PURCHASES_DELETE_IN_RANGE)?.execute([from, to])?;
     Ok(())
 }
 

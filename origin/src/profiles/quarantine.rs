@@ -13,6 +13,7 @@ use crate::base::integers::signed;
 use crate::ingest::intake::{CheckedFact, LogRecord};
 use crate::profiles::dedup::FactIdRows;
 use crate::profiles::placed::PlacedFact;
+use crate::store::tables::{set_aside, unreadable, visitors};
 use crate::store::write_txn::TxnRules;
 use crate::store::{CheckedBytes, StoreError, TenantNo};
 
@@ -21,8 +22,7 @@ use crate::store::{CheckedBytes, StoreError, TenantNo};
 /// # Errors
 /// [`StoreError::Sqlite`].
 pub fn quarantine_visitor(conn: &Connection, row: i64, why: &StoreError, now: Millis) -> Result<(), StoreError> {
-    const PUT: &str = "INSERT OR IGNORE INTO unreadable (row, since) VALUES (?1, ?2)";
-    if conn.prepare_cached(PUT)?.execute((row, signed(now)))? == 1 {
+    if conn.prepare_cached(unreadable::UNREADABLE_INSERT_NEW)?.execute((row, signed(now)))? == 1 {
         tracing::error!(row, error = %crate::base::error_chain(why), "a visitor's row cannot be read: its facts are set aside");
     }
     Ok(())
@@ -30,7 +30,7 @@ pub fn quarantine_visitor(conn: &Connection, row: i64, why: &StoreError, now: Mi
 
 /// The rows that cannot be read.
 pub(crate) fn quarantined_rows(conn: &Connection) -> Result<BTreeSet<i64>, StoreError> {
-    let mut statement = conn.prepare_cached("SELECT row FROM unreadable")?;
+    let mut statement = conn.prepare_cached(unreadable::UNREADABLE_ROWS)?;
     let rows = statement.query_map([], |row| row.get(0))?;
     Ok(rows.collect::<Result<_, _>>()?)
 }
@@ -40,9 +40,7 @@ pub(crate) fn quarantined_rows(conn: &Connection) -> Result<BTreeSet<i64>, Store
 /// # Errors
 /// [`StoreError::Sqlite`].
 pub fn is_quarantined(conn: &Connection, tenant: TenantNo, visitor: VisitorId) -> Result<bool, StoreError> {
-    const READ: &str = "SELECT 1 FROM visitors v CROSS JOIN set_aside a ON a.row = v.row
-        WHERE v.tenant = ?1 AND v.visitor = ?2 LIMIT 1";
-    Ok(conn.prepare_cached(READ)?.exists((tenant.0, visitor.as_bytes()))?)
+    Ok(conn.prepare_cached(visitors::VISITORS_HAS_SET_ASIDE)?.exists((tenant.0, visitor.as_bytes()))?)
 }
 
 /// Row under which a tenant's facts without a visitor wait while its catalogue cannot be read; no visitor has a
@@ -59,15 +57,13 @@ pub(super) fn set_facts_aside(
     records: &[impl AsRef<LogRecord>],
     now: Millis,
 ) -> Result<u64, StoreError> {
-    const WAITS: &str = "INSERT OR IGNORE INTO unreadable (row, since) VALUES (?1, ?2)";
-    const PUT: &str = "INSERT OR IGNORE INTO set_aside (row, id, fact, admin, said) VALUES (?1, ?2, ?3, ?4, ?5)";
     match FactIdRows::load(conn, row) {
         Ok(seen) => seen.retain_new(conn, &mut facts, |placed| placed.fact)?,
         Err(e) if e.is_of_a_value() => {}
         Err(e) => return Err(e),
     }
-    conn.prepare_cached(WAITS)?.execute((row, signed(now)))?;
-    let mut put = conn.prepare_cached(PUT)?;
+    conn.prepare_cached(unreadable::UNREADABLE_INSERT_NEW)?.execute((row, signed(now)))?;
+    let mut put = conn.prepare_cached(set_aside::SET_ASIDE_INSERT_NEW)?;
     let mut new = 0;
     for PlacedFact { fact, admin, record } in facts {
         let said = records.get(record).and_then(|record| record.as_ref().attribution.as_ref());
@@ -78,13 +74,13 @@ pub(super) fn set_facts_aside(
 }
 
 pub(crate) fn has_any(conn: &Connection, row: i64) -> Result<bool, StoreError> {
-    Ok(conn.prepare_cached("SELECT 1 FROM set_aside WHERE row = ?1 LIMIT 1")?.exists([row])?)
+    Ok(conn.prepare_cached(set_aside::SET_ASIDE_HAS_OF_ROW)?.exists([row])?)
 }
 
 /// Removes an erased visitor from the quarantine; its row need not be read.
 pub(crate) fn forget_visitor(conn: &Connection, row: i64) -> Result<(), StoreError> {
-    conn.prepare_cached("DELETE FROM set_aside WHERE row = ?1")?.execute([row])?;
-    conn.prepare_cached("DELETE FROM unreadable WHERE row = ?1")?.execute([row])?;
+    conn.prepare_cached(set_aside::SET_ASIDE_DELETE_OF_ROW)?.execute([row])?;
+    conn.prepare_cached(unreadable::UNREADABLE_DELETE)?.execute([row])?;
     Ok(())
 }
 
@@ -94,7 +90,7 @@ pub(crate) fn forget_visitor(conn: &Connection, row: i64) -> Result<(), StoreErr
 /// [`StoreError::Sqlite`].
 pub fn count_facts(conn: &Connection) -> Result<u64, StoreError> {
     let count = |row: &rusqlite::Row<'_>| row.get(0).map(crate::base::integers::unsigned);
-    Ok(conn.prepare_cached("SELECT count(*) FROM set_aside")?.query_row([], count)?)
+    Ok(conn.prepare_cached(set_aside::SET_ASIDE_COUNT)?.query_row([], count)?)
 }
 
 /// Quarantined facts of a row, in order of arrival, as records of edges and of the admin API. Empty if the tenant is
@@ -105,9 +101,7 @@ pub(crate) fn records_of(
     held: &BTreeSet<TenantNo>,
     row: i64,
 ) -> Result<Vec<Arc<LogRecord>>, StoreError> {
-    const READ: &str = "SELECT ifnull(v.tenant, -a.row), a.fact, a.admin, a.said
-        FROM set_aside a LEFT JOIN visitors v USING (row) WHERE a.row = ?1 ORDER BY a.rowid";
-    let mut statement = conn.prepare_cached(READ)?;
+    let mut statement = conn.prepare_cached(set_aside::SET_ASIDE_OF_ROW)?;
     let mut found = statement.query([row])?;
     let mut records: Vec<LogRecord> = Vec::new();
     while let Some(one) = found.next()? {

@@ -17,6 +17,7 @@ use causeway_shared::settings::config::NamePolicy;
 use rusqlite::Connection;
 
 use crate::base::integers::signed;
+use crate::store::tables::{attribute_names, names_brought};
 use crate::store::{StoreError, TenantNo};
 
 /// Loads a tenant's attribute names.
@@ -24,9 +25,8 @@ use crate::store::{StoreError, TenantNo};
 /// # Errors
 /// [`StoreError`].
 pub fn load_dictionary(conn: &Connection, tenant: TenantNo) -> Result<NameDictionary, StoreError> {
-    const READ: &str = "SELECT name, kind, token FROM attribute_names WHERE tenant = ?1 ORDER BY token";
     let corrupt = || StoreError::Corrupt { what: "name of an attribute" };
-    let mut statement = conn.prepare_cached(READ)?;
+    let mut statement = conn.prepare_cached(attribute_names::ATTRIBUTE_NAMES_OF_TENANT)?;
     let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, String>(0)?, row.get::<_, u8>(1)?, row.get::<_, u16>(2)?));
     let entries = statement.query_map([tenant.0], read)?.enumerate().map(|(index, row)| {
         let (name, kind, token) = row?;
@@ -100,9 +100,7 @@ pub(crate) fn put_name(
     name: &str,
     kind: ValueKind,
 ) -> Result<(), StoreError> {
-    const PUT: &str = "INSERT INTO attribute_names (tenant, token, name, kind) VALUES (?1, ?2, ?3, ?4)
-        ON CONFLICT (tenant, token) DO UPDATE SET name = excluded.name, kind = excluded.kind";
-    conn.prepare_cached(PUT)?.execute((tenant.0, token.0, name, kind.code()))?;
+    conn.prepare_cached(attribute_names::ATTRIBUTE_NAMES_UPSERT)?.execute((tenant.0, token.0, name, kind.code()))?;
     Ok(())
 }
 
@@ -137,10 +135,10 @@ fn name_quota(
     of: NameQuota,
     now: Millis,
 ) -> Result<usize, StoreError> {
-    const READ: &str = "SELECT ifnull(sum(names), 0), ifnull(sum(names) FILTER (WHERE visitor = ?4), 0)
-        FROM names_brought WHERE tenant = ?1 AND what = ?2 AND day = ?3";
     let key = (tenant.0, of.code, signed(now / DAY_MS), visitor.as_bytes());
-    let (all, own): (u32, u32) = conn.prepare_cached(READ)?.query_row(key, |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let (all, own): (u32, u32) = conn
+        .prepare_cached(names_brought::NAMES_BROUGHT_SUMS_OF_DAY)?
+        .query_row(key, |row| Ok((row.get(0)?, row.get(1)?)))?;
     let left = |most: usize, brought: u32| most.saturating_sub(brought as usize);
     Ok(left(of.of_visitor, own).min(left(of.of_tenant, all)))
 }
@@ -154,12 +152,15 @@ fn note_brought(
     names: usize,
     now: Millis,
 ) -> Result<(), StoreError> {
-    const FORGET: &str = "DELETE FROM names_brought WHERE tenant = ?1 AND what = ?2 AND day <> ?3";
-    const PUT: &str = "INSERT INTO names_brought (tenant, what, day, visitor, names) VALUES (?1, ?2, ?3, ?4, ?5)
-        ON CONFLICT DO UPDATE SET names = names + excluded.names";
     let day = signed(now / DAY_MS);
-    conn.prepare_cached(FORGET)?.execute((tenant.0, of.code, day))?;
-    conn.prepare_cached(PUT)?.execute((tenant.0, of.code, day, visitor.as_bytes(), names as i64))?;
+    conn.prepare_cached(names_brought::NAMES_BROUGHT_DELETE_OTHER_DAYS)?.execute((tenant.0, of.code, day))?;
+    conn.prepare_cached(names_brought::NAMES_BROUGHT_ADD)?.execute((
+        tenant.0,
+        of.code,
+        day,
+        visitor.as_bytes(),
+        names as i64,
+    ))?;
     Ok(())
 }
 
@@ -169,12 +170,12 @@ fn note_brought(
 /// # Errors
 /// [`StoreError`].
 pub fn forget_visitor(conn: &Connection, tenant: TenantNo, visitor: VisitorId) -> Result<(), StoreError> {
-    const MOVE: &str = "INSERT INTO names_brought (tenant, what, day, visitor, names)
-        SELECT tenant, what, day, ?3, names FROM names_brought WHERE tenant = ?1 AND visitor = ?2
-        ON CONFLICT DO UPDATE SET names = names + excluded.names";
-    const FORGET: &str = "DELETE FROM names_brought WHERE tenant = ?1 AND visitor = ?2";
-    conn.prepare_cached(MOVE)?.execute((tenant.0, visitor.as_bytes(), VisitorId::NOBODY.as_bytes()))?;
-    conn.prepare_cached(FORGET)?.execute((tenant.0, visitor.as_bytes()))?;
+    conn.prepare_cached(names_brought::NAMES_BROUGHT_COPY_TO_VISITOR)?.execute((
+        tenant.0,
+        visitor.as_bytes(),
+        VisitorId::NOBODY.as_bytes(),
+    ))?;
+    conn.prepare_cached(names_brought::NAMES_BROUGHT_DELETE_OF_VISITOR)?.execute((tenant.0, visitor.as_bytes()))?;
     Ok(())
 }
 

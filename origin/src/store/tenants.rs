@@ -1,6 +1,7 @@
 //! The tenants of the running origin: number in the store, configuration and keys.
 
 use crate::store::id_error::IdError;
+use crate::store::tables::tenants;
 use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_shared::base::ids::{AltHash, KindCode, TenantId};
@@ -90,7 +91,7 @@ impl Tenants {
     /// [`StoreError::Sqlite`].
     pub fn open(conn: &rusqlite::Connection, edge: &EdgeConfig, keys: &KeySet) -> Result<Self, StoreError> {
         let mut tenants = Self::build(edge, keys, |name| tenant_no(conn, name).map(Some))?;
-        let mut all = conn.prepare("SELECT name FROM tenants")?;
+        let mut all = conn.prepare(tenants::TENANTS_NAMES)?;
         tenants.ever = all.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?;
         Ok(tenants)
     }

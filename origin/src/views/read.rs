@@ -21,6 +21,7 @@ use crate::campaigns::{experiment, offers};
 use crate::ingest::backlog::BacklogReader;
 use crate::profiles::dedup::FactIdRows;
 use crate::profiles::{buckets, fold};
+use crate::store::tables::{evidence, lookups, people, visitors};
 use crate::store::{CheckedBytes, PersonNo, StoreCounters, StoreError, TenantNo, hash_at, names, visitor_at};
 
 /// Source of reads: one snapshot of the store, and the facts that are not folded into it.
@@ -93,8 +94,6 @@ pub struct VisitorView {
     pub withdrawn: Option<Millis>,
 }
 
-const COLUMNS: &str = "row, visitor, tenant, person, profile, restore, version, published, withdrawn, weight";
-
 fn read_raw(row: &Row<'_>) -> rusqlite::Result<(VisitorView, Vec<u8>)> {
     let withdrawn: Option<i64> = row.get(8)?;
     let visitor = VisitorView {
@@ -143,8 +142,11 @@ pub fn load_visitor(
     tenant: TenantNo,
     visitor: VisitorId,
 ) -> Result<Option<VisitorView>, StoreError> {
-    let read = format!("SELECT {COLUMNS} FROM visitors WHERE tenant = ?1 AND visitor = ?2");
-    let found = view.conn.prepare_cached(&read)?.query_row((tenant.0, visitor.as_bytes()), read_raw).optional()?;
+    let found = view
+        .conn
+        .prepare_cached(visitors::VISITORS_VIEW_OF_ID)?
+        .query_row((tenant.0, visitor.as_bytes()), read_raw)
+        .optional()?;
     if let Some(found) = found {
         return join_backlog(view, found).map(Some);
     }
@@ -170,8 +172,7 @@ pub fn load_visitor(
 /// [`StoreError`].
 pub fn load_members(view: &StoreView<'_>, of: &VisitorView, most: usize) -> Result<Vec<VisitorView>, StoreError> {
     let Some(person) = of.person else { return Ok(vec![of.clone()]) };
-    // As a bound parameter, the limit would make SQLite plan the statement again on each call.
-    let read = format!("SELECT {COLUMNS} FROM visitors WHERE person = ?1 ORDER BY last_seen DESC LIMIT {most}");
+    let read = visitors::visitors_views_of_person(most);
     let mut statement = view.conn.prepare_cached(&read)?;
     let rows: Vec<(VisitorView, Vec<u8>)> = statement.query_map([person.0], read_raw)?.collect::<Result<_, _>>()?;
     rows.into_iter().map(|row| join_backlog(view, row)).collect()
@@ -186,16 +187,16 @@ pub fn load_segments(view: &StoreView<'_>, of: &VisitorView) -> Result<SegmentMa
 }
 
 fn stored_segments(view: &StoreView<'_>, of: &VisitorView) -> Result<SegmentMap, StoreError> {
-    const READ: &str = "SELECT segments FROM visitors WHERE row = ?1";
     let Some(row) = of.row else { return Ok(SegmentMap::default()) };
-    let CheckedBytes(bytes) = view.conn.prepare_cached(READ)?.query_row([row], |row| row.get(0))?;
+    let CheckedBytes(bytes) =
+        view.conn.prepare_cached(visitors::VISITORS_SEGMENTS_OF_ROW)?.query_row([row], |row| row.get(0))?;
     Ok(profile::decode_segments(&bytes)?)
 }
 
 fn stored_attributes(view: &StoreView<'_>, of: &VisitorView) -> Result<AttributeMap, StoreError> {
-    const READ: &str = "SELECT attributes FROM visitors WHERE row = ?1";
     let Some(row) = of.row else { return Ok(AttributeMap::default()) };
-    let CheckedBytes(bytes) = view.conn.prepare_cached(READ)?.query_row([row], |row| row.get(0))?;
+    let CheckedBytes(bytes) =
+        view.conn.prepare_cached(visitors::VISITORS_ATTRIBUTES_OF_ROW)?.query_row([row], |row| row.get(0))?;
     Ok(profile::decode_attributes(&bytes)?)
 }
 
@@ -226,11 +227,10 @@ pub fn load_events(view: &StoreView<'_>, of: &VisitorView) -> Result<VisitorEven
 }
 
 fn stored_events(view: &StoreView<'_>, of: &VisitorView) -> Result<VisitorEvents, StoreError> {
-    const READ: &str = "SELECT events, last_seen FROM visitors WHERE row = ?1";
     let Some(row) = of.row else { return Ok(VisitorEvents::default()) };
     let read = |row: &Row<'_>| Ok((row.get(0)?, unsigned(row.get(1)?)));
     let (CheckedBytes(bytes), last_seen): (CheckedBytes, Millis) =
-        view.conn.prepare_cached(READ)?.query_row([row], read)?;
+        view.conn.prepare_cached(visitors::VISITORS_EVENTS_OF_ROW)?.query_row([row], read)?;
     fold::stored_events(&bytes, last_seen)
 }
 
@@ -328,7 +328,6 @@ impl PersonSums {
 /// # Errors
 /// [`StoreError`].
 pub fn load_person(view: &StoreView<'_>, of: &VisitorView, most: usize) -> Result<PersonSums, StoreError> {
-    const READ: &str = "SELECT master, devices, random FROM people WHERE person = ?1";
     let alone = PersonSums {
         master: of.visitor,
         devices: 1,
@@ -340,14 +339,14 @@ pub fn load_person(view: &StoreView<'_>, of: &VisitorView, most: usize) -> Resul
         random: None,
     };
     let Some(person) = of.person else { return Ok(alone) };
-    let mut statement = view.conn.prepare_cached(READ)?;
+    let mut statement = view.conn.prepare_cached(people::PEOPLE_MASTER_DEVICES_AND_RANDOM)?;
     let row = statement.query_row([person.0], |row| Ok((visitor_at(row, 0)?, row.get(1)?, row.get(2)?))).optional()?;
     let (master, devices, random): (_, u32, _) = row.ok_or(StoreError::Corrupt { what: "visitor without a person" })?;
     let (exposures, units) = (experiment::of_person(view.conn, person)?, offers::of_person(view.conn, person)?);
     let (members, view_of, random) = (Vec::new(), ProfileTotals::default(), Some(PersonRandom(random)));
     let truncated = devices as usize > most;
     let mut found = PersonSums { master, devices, members, truncated, view: view_of, exposures, units, random };
-    let read = format!("SELECT {COLUMNS} FROM visitors WHERE person = ?1 ORDER BY last_seen DESC LIMIT {most}");
+    let read = visitors::visitors_views_of_person(most);
     let mut statement = view.conn.prepare_cached(&read)?;
     let mut rows = statement.query([person.0])?;
     let mut orders = Vec::new();
@@ -382,11 +381,9 @@ pub struct LookupView {
 /// # Errors
 /// [`StoreError`].
 pub fn load_lookup(conn: &Connection, tenant: TenantNo, id: AlternateId) -> Result<Option<LookupView>, StoreError> {
-    const HAS: &str = "SELECT 1 FROM visitors WHERE tenant = ?1 AND visitor = ?2";
-    const READ: &str = "SELECT visitors, since FROM lookups WHERE tenant = ?1 AND kind = ?2 AND hash = ?3";
     let KindCode(kind) = id.kind;
     let found: Option<(Vec<u8>, i64)> = conn
-        .prepare_cached(READ)?
+        .prepare_cached(lookups::LOOKUPS_OF_ID)?
         .query_row((tenant.0, kind, &id.hash.0), |row| Ok((row.get(0)?, row.get(1)?)))
         .optional()?;
     let Some((bytes, since)) = found else {
@@ -397,7 +394,7 @@ pub fn load_lookup(conn: &Connection, tenant: TenantNo, id: AlternateId) -> Resu
     let visitors = visitors.map_err(|_| StoreError::Corrupt { what: "lookup" })?;
     // A flipped bit in an id names a visitor that the store does not have.
     for visitor in &visitors {
-        if !conn.prepare_cached(HAS)?.exists((tenant.0, visitor.as_bytes()))? {
+        if !conn.prepare_cached(visitors::VISITORS_HAS)?.exists((tenant.0, visitor.as_bytes()))? {
             return Err(StoreError::Corrupt { what: "lookup: it names a visitor that the store does not have" });
         }
     }
@@ -409,11 +406,7 @@ pub fn load_lookup(conn: &Connection, tenant: TenantNo, id: AlternateId) -> Resu
 /// # Errors
 /// [`StoreError`].
 pub fn lookups_of(conn: &Connection, tenant: TenantNo, visitor: VisitorId) -> Result<Vec<AlternateId>, StoreError> {
-    const READ: &str = "SELECT l.kind, l.hash FROM evidence e
-        JOIN lookups l ON l.tenant = e.tenant AND l.kind = e.kind AND l.hash = e.hash
-        WHERE e.tenant = ?1 AND e.visitor = ?2 AND substr(l.visitors, 1, 16) = ?2
-        GROUP BY l.kind, l.hash ORDER BY l.kind, l.hash";
-    let mut statement = conn.prepare_cached(READ)?;
+    let mut statement = conn.prepare_cached(evidence::EVIDENCE_LOOKUPS_LED_BY_VISITOR)?;
     let rows = statement.query_map((tenant.0, visitor.as_bytes()), |row| {
         Ok(AlternateId { kind: KindCode(row.get(0)?), hash: hash_at(row, 1)? })
     })?;

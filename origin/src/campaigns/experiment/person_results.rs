@@ -17,7 +17,7 @@ use super::of_person;
 use crate::base::integers::{signed, unsigned};
 use crate::campaigns::catalogue::CountedConversions;
 use crate::identity::changes::LinkChanges;
-use crate::store::tables::{experiment_delays, experiment_hours, experiment_people};
+use crate::store::tables::{experiment_delays, experiment_hours, experiment_people, people, visitors};
 use crate::store::write_txn::WriteTxn;
 use crate::store::{CheckedBytes, PersonNo, StoreError, TenantNo};
 
@@ -58,16 +58,22 @@ pub fn refresh_people(
     tested: &[i64],
     linked: &LinkChanges,
 ) -> Result<(), StoreError> {
-    const OF_ROW: &str = "SELECT person FROM visitors WHERE row = ?1";
-    const OF_VISITOR: &str = "SELECT person FROM visitors WHERE tenant = ?1 AND visitor = ?2";
     let merged = planted::is_active(PlantedBug::AMergeKeepsTwoRecipients);
     let mut changed: BTreeSet<PersonNo> = if merged { BTreeSet::new() } else { linked.rows.clone() };
     for row in tested {
-        changed.insert(PersonNo(group.tx.prepare_cached(OF_ROW)?.query_row([row], |row| row.get(0))?));
+        changed.insert(PersonNo(
+            group.tx.prepare_cached(visitors::VISITORS_PERSON_OF_ROW)?.query_row([row], |row| row.get(0))?,
+        ));
     }
     for (tenant, visitor) in &linked.withdrawn {
         let key = (tenant.0, visitor.as_bytes());
-        changed.extend(group.tx.prepare_cached(OF_VISITOR)?.query_row(key, |row| row.get(0).map(PersonNo)).optional()?);
+        changed.extend(
+            group
+                .tx
+                .prepare_cached(visitors::VISITORS_PERSON_OF_ID)?
+                .query_row(key, |row| row.get(0).map(PersonNo))
+                .optional()?,
+        );
     }
     changed.into_iter().try_for_each(|person| person_changed(group.tx, counted, person).map(drop))
 }
@@ -78,10 +84,9 @@ pub(super) fn person_changed(
     counted: &CountedConversions,
     person: PersonNo,
 ) -> Result<bool, StoreError> {
-    const TENANT: &str = "SELECT tenant, devices FROM people WHERE person = ?1";
     let before = stored_results(conn, person)?;
     let row = |row: &rusqlite::Row<'_>| Ok((TenantNo(row.get(0)?), row.get::<_, u32>(1)?));
-    let found = conn.prepare_cached(TENANT)?.query_row([person.0], row).optional()?;
+    let found = conn.prepare_cached(people::PEOPLE_TENANT_AND_DEVICES)?.query_row([person.0], row).optional()?;
     let tenant = found.map(|(tenant, _)| tenant);
     if tenant.is_some_and(|tenant| counted.is_unreadable(tenant)) {
         // The tenant's conversions are unknown. The job `rollup` computes the row when they can be read.
@@ -198,11 +203,8 @@ struct Conversion {
 /// number are one conversion, which counts at its earliest event. For purchases of one order this holds for ever, for
 /// other events within a UTC day.
 fn conversions_of(conn: &Connection, person: PersonNo) -> Result<Vec<Conversion>, StoreError> {
-    const READ: &str =
-        "SELECT c.received, c.name, c.value, c.id FROM visitors v JOIN conversions c ON c.visitor = v.row
-        WHERE v.person = ?1 AND v.withdrawn IS NULL ORDER BY c.received, c.id, c.value";
     let (mut found, mut seen) = (Vec::new(), BTreeSet::new());
-    let mut statement = conn.prepare_cached(READ)?;
+    let mut statement = conn.prepare_cached(visitors::VISITORS_CONVERSIONS_OF_PERSON)?;
     let mut rows = statement.query([person.0])?;
     while let Some(row) = rows.next()? {
         let (received, name): (Millis, String) = (unsigned(row.get(0)?), row.get(1)?);

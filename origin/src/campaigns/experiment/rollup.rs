@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::person_results::{self, Delay, HourSums, Place};
 use crate::campaigns::catalogue;
+use crate::store::tables::people;
 use crate::store::{PersonNo, StoreError};
 
 /// People compared between two calls of `step`.
@@ -39,10 +40,7 @@ pub fn rebuild_people(
     now: Millis,
     rolled: &mut RollupReport,
 ) -> Result<Option<i64>, StoreError> {
-    // Includes rows whose person no longer exists.
-    const NEXT: &str = "SELECT person FROM people WHERE person > ?1
-        UNION SELECT person FROM experiment_people WHERE person > ?1 ORDER BY 1 LIMIT ?2";
-    let mut statement = tx.prepare_cached(NEXT)?;
+    let mut statement = tx.prepare_cached(people::PEOPLE_PAGE_WITH_EXPERIMENT_PEOPLE)?;
     let next: Vec<i64> = statement.query_map((after, most), |row| row.get(0))?.collect::<Result<_, _>>()?;
     let counted = catalogue::load_conversions(tx, &catalogue::load_experiments(tx)?, now)?;
     let stored_from = HourStamp::at(now.saturating_sub(limits::CONVERSION_DAYS * DAY_MS));

@@ -17,6 +17,7 @@ use super::examples::{ExampleShard, Examples};
 use super::person_history::{HistoryReplay, PersonHistory, SegmentStay};
 use crate::profiles::buckets::{self, packed_actions};
 use crate::profiles::purchases;
+use crate::store::tables::{people, visitors};
 use crate::store::{self, CheckedBytes, StoreError, TenantNo, visitor_at};
 
 /// Number of shards. It is fixed so that the same store gives the same model on every machine.
@@ -51,8 +52,9 @@ pub(super) fn gather_examples(
     progress: super::Progress<'_>,
 ) -> Result<GatheredExamples, StoreError> {
     let conn = open(request.data)?;
-    let count = "SELECT count(*) FROM people WHERE tenant = ?1";
-    let people = conn.query_row(count, [request.tenant.0], |row| row.get(0).map(crate::base::integers::unsigned))?;
+    let people = conn.query_row(people::PEOPLE_COUNT_OF_TENANT, [request.tenant.0], |row| {
+        row.get(0).map(crate::base::integers::unsigned)
+    })?;
     let VisitorSample { actions, segments } = sample_visitors(&conn, request.tenant)?;
     // Share of the people, in parts of 2^32.
     let share = if actions > request.most { (request.most << 32) / actions } else { 1 << 32 };
@@ -90,15 +92,10 @@ fn read_shard(
     shard: &mut ExampleShard,
     step: &dyn Fn() -> Result<(), StoreError>,
 ) -> Result<(), StoreError> {
-    // Withdrawn visitors are left out, as in snapshots. The unary plus makes SQLite read people in row order instead of
-    // by the index of tenants.
-    const PEOPLE: &str = "SELECT p.person, v.row FROM people p JOIN visitors v ON v.person = p.person
-        WHERE +p.tenant = ?1 AND p.person % ?2 = ?3 AND p.person BETWEEN ?4 AND ?5 AND v.withdrawn IS NULL
-        ORDER BY p.person, v.last_seen DESC";
     let conn = open(request.data)?;
-    let last: i64 = conn.query_row("SELECT ifnull(max(person), 0) FROM people", [], |row| row.get(0))?;
+    let last: i64 = conn.query_row(people::PEOPLE_LAST_ROW, [], |row| row.get(0))?;
     let mut walk = HistoryReplay::default();
-    let mut statement = conn.prepare(PEOPLE)?;
+    let mut statement = conn.prepare(people::PEOPLE_SHARD_WITH_VISITORS)?;
     // Each query is short, because an open read transaction stops SQLite from truncating its write-ahead log.
     for from in (1..=last).step_by(PAGE) {
         let of = (
@@ -134,7 +131,6 @@ fn gather_person(
     segments: &[SegmentId],
     rows: &[i64],
 ) -> Result<Option<PersonHistory>, StoreError> {
-    const READ: &str = "SELECT visitor, segments FROM visitors WHERE row = ?1";
     let mut person = PersonHistory::default();
     for row in rows {
         for body in buckets::actions_within(conn, *row, Minute(0), Minute(u32::MAX))? {
@@ -146,7 +142,7 @@ fn gather_person(
     }
     let mut joined = SegmentMap::default();
     for row in rows {
-        let mut statement = conn.prepare_cached(READ)?;
+        let mut statement = conn.prepare_cached(visitors::VISITORS_ID_AND_SEGMENTS)?;
         let mut found = statement.query([row])?;
         let Some(visitor) = found.next()? else { continue };
         person.minted.push(Minute::at(visitor_at(visitor, 0)?.minted_ms()));
@@ -180,13 +176,11 @@ struct VisitorSample {
 }
 
 fn sample_visitors(conn: &Connection, tenant: TenantNo) -> Result<VisitorSample, StoreError> {
-    const LAST: &str = "SELECT ifnull(max(row), 0) FROM visitors";
-    const READ: &str = "SELECT tenant, segments, actions FROM visitors WHERE row >= ?1 ORDER BY row LIMIT 1";
-    let last: i64 = conn.query_row(LAST, [], |row| row.get(0))?;
+    let last: i64 = conn.query_row(visitors::VISITORS_LAST_ROW, [], |row| row.get(0))?;
     let (mut counts, mut sampled, mut actions) = (HashMap::<SegmentId, usize>::new(), 0, 0);
     let step = usize::try_from(last / SAMPLED).unwrap_or_default().max(1);
     for from in (1..=last).step_by(step) {
-        let mut statement = conn.prepare_cached(READ)?;
+        let mut statement = conn.prepare_cached(visitors::VISITORS_SAMPLE_FROM_ROW)?;
         let mut found = statement.query([from])?;
         let Some(row) = found.next()?.filter(|row| row.get(0).is_ok_and(|no: i64| no == tenant.0)) else { continue };
         sampled += 1;

@@ -5,6 +5,7 @@ use crate::base::job_kinds::JobKind;
 use crate::jobs::context::{BackgroundJob, JobContext, JobReport, PEOPLE};
 use crate::jobs::runs::JobRun;
 use crate::store::StoreError;
+use crate::store::tables::people;
 use rusqlite::TransactionBehavior;
 
 /// The job `rhythm`: sums the activity histograms of all people.
@@ -23,9 +24,8 @@ impl BackgroundJob for ActivityJob {
 
 /// Reads without pauses, because readers block no writer. An interrupted run starts again. A dry run stores nothing.
 fn sum_activity(context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
-    let all: u64 = context
-        .conn
-        .query_row("SELECT count(*) FROM people", [], |row| row.get(0).map(crate::base::integers::unsigned))?;
+    let all: u64 =
+        context.conn.query_row(people::PEOPLE_COUNT, [], |row| row.get(0).map(crate::base::integers::unsigned))?;
     let (mut sums, mut cursor) = (ActivitySums::default(), 0);
     loop {
         let snapshot = context.conn.transaction()?;

@@ -28,7 +28,7 @@ use crate::campaigns::experiment::{self, results};
 use crate::ingest::intake::{CheckedFact, LogRecord};
 use crate::jobs::context::JobContext;
 use crate::pipeline::commit;
-use crate::store::tables::{send_people, sends};
+use crate::store::tables::{send_people, sends, visitors};
 use crate::store::tenants::TenantContext;
 use crate::store::{PersonNo, StoreError, visitor_at};
 
@@ -174,13 +174,10 @@ impl<'a> DispatchContext<'a> {
         people: &mut BTreeSet<PersonNo>,
         now: Millis,
     ) -> Result<Result<(SendOutcome, Option<u8>), StalledReason>, StoreError> {
-        // Delivered people and the control. A person with another outcome does not count, so that its other visitor may
-        // be delivered.
-        const BEFORE: &str = "SELECT 1 FROM visitors v
-            CROSS JOIN send_people s INDEXED BY send_people_visitor ON s.visitor = v.visitor AND s.send = ?1
-            WHERE v.person = ?2 AND s.outcome IN (1, 2) LIMIT 1";
         let Some(person) = person_of(conn, send, visitor)? else { return Ok(Ok((SendOutcome::Gone, arm))) };
-        if people.contains(&person) || conn.prepare_cached(BEFORE)?.exists((send.no, person.0))? {
+        if people.contains(&person)
+            || conn.prepare_cached(visitors::VISITORS_OF_PERSON_WITH_OUTCOME)?.exists((send.no, person.0))?
+        {
             return Ok(Ok((SendOutcome::Merged, arm)));
         }
         let someone = match person_row::read(conn, person) {
@@ -391,9 +388,11 @@ impl LeftOut {
 
 /// The person of a visitor that did not withdraw.
 fn person_of(conn: &Connection, send: &Send, visitor: VisitorId) -> Result<Option<PersonNo>, StoreError> {
-    const PERSON: &str = "SELECT person FROM visitors WHERE tenant = ?1 AND visitor = ?2 AND withdrawn IS NULL";
     let key = (send.tenant.0, visitor.as_bytes());
-    Ok(conn.prepare_cached(PERSON)?.query_row(key, |row| row.get(0).map(PersonNo)).optional()?)
+    Ok(conn
+        .prepare_cached(visitors::VISITORS_PERSON_OF_ID_WITH_PERMISSION)?
+        .query_row(key, |row| row.get(0).map(PersonNo))
+        .optional()?)
 }
 
 /// The first arm that a person was exposed to.

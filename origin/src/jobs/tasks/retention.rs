@@ -7,6 +7,7 @@
 use crate::base::job_kinds::JobKind;
 use crate::jobs::context::{BackgroundJob, JobContext, JobReport, clock_warning, count_visitors, so_far};
 use crate::jobs::runs::{self, JobRun};
+use crate::store::tables::visitors;
 use serde_json::json;
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -76,8 +77,7 @@ pub fn unseen_visitors(
     policy: &Policy,
     after: i64,
 ) -> Result<Option<UnseenVisitors>, StoreError> {
-    const READ: &str = "SELECT row, tenant, visitor, last_seen FROM visitors WHERE row > ?1 ORDER BY row LIMIT ?2";
-    let mut statement = conn.prepare_cached(READ)?;
+    let mut statement = conn.prepare_cached(visitors::VISITORS_PAGE_WITH_LAST_SEEN)?;
     let mut rows = statement.query([after, signed(LOOKED_AT)])?;
     let mut found = UnseenVisitors { last: after, looked_at: 0, visitors: Vec::new() };
     while let Some(row) = rows.next()? {
@@ -138,8 +138,7 @@ pub fn still_unseen(
     policy: &Policy,
     visitors: &[(TenantNo, VisitorId)],
 ) -> Result<Vec<(TenantNo, VisitorId)>, StoreError> {
-    const SEEN: &str = "SELECT last_seen FROM visitors WHERE tenant = ?1 AND visitor = ?2";
-    let mut statement = tx.prepare_cached(SEEN)?;
+    let mut statement = tx.prepare_cached(visitors::VISITORS_LAST_SEEN_OF_ID)?;
     let mut still = Vec::new();
     for (tenant, visitor) in visitors {
         let seen: Option<i64> = statement.query_row((tenant.0, visitor.as_bytes()), |row| row.get(0)).optional()?;

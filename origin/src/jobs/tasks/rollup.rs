@@ -5,6 +5,7 @@ use crate::campaigns::experiment::rollup::{self, RollupReport};
 use crate::jobs::context::{BackgroundJob, JobContext, JobReport, SOME, so_far};
 use crate::jobs::runs::{self, JobRun};
 use crate::store::StoreError;
+use crate::store::tables::people;
 use rusqlite::TransactionBehavior;
 use serde_json::json;
 use std::sync::atomic::Ordering;
@@ -25,11 +26,7 @@ impl BackgroundJob for RollupJob {
 
 /// A dry run does the same work in transactions that are rolled back.
 fn rebuild_sums(context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
-    // Without any exposure there is nothing to verify.
-    const ALL: &str = "SELECT ifnull(max(person), 0)
-        FROM (SELECT max(person) AS person FROM people UNION ALL SELECT max(person) FROM experiment_people)
-        WHERE EXISTS (SELECT 1 FROM exposures) OR EXISTS (SELECT 1 FROM experiment_people)";
-    let all: i64 = context.conn.query_row(ALL, [], |row| row.get(0))?;
+    let all: i64 = context.conn.query_row(people::PEOPLE_LAST_ROW_WITH_EXPERIMENT_PEOPLE, [], |row| row.get(0))?;
     let (mut rolled, mut cursor): (RollupReport, i64) = (so_far(run), run.cursor);
     while cursor < all {
         // The current time is used because `trim` may have deleted conversions since the run began.

@@ -9,6 +9,7 @@ use crate::maintenance::scrub::{
     mend_lookups, quarantine_visitors,
 };
 use crate::store::StoreError;
+use crate::store::tables::visitors;
 use rusqlite::{Connection, TransactionBehavior};
 use serde::Deserialize as _;
 use serde_json::json;
@@ -33,8 +34,7 @@ impl BackgroundJob for ScrubJob {
 /// # Errors
 /// [`StoreError`], except damaged values, which the report counts.
 fn scrub_store(context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
-    const COUNT: &str = "SELECT count(*) FROM visitors";
-    let all: u64 = context.conn.query_row(COUNT, [], |row| row.get(0).map(unsigned))?;
+    let all: u64 = context.conn.query_row(visitors::VISITORS_COUNT, [], |row| row.get(0).map(unsigned))?;
     let mut scrubbed: ScrubReport = ScrubReport::deserialize(&run.report).unwrap_or_default();
     let mut cursor = run.cursor;
     while let Some(CheckedPage { last, damaged }) = read(context, |tx| check_visitors(tx, cursor, SOME, &mut scrubbed))?

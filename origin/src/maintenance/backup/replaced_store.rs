@@ -9,7 +9,7 @@ use causeway_shared::base::ids::SnapshotVersion;
 use rusqlite::Connection;
 
 use crate::campaigns::catalogue::{self, TenantNumbers};
-use crate::store::tables::outbox;
+use crate::store::tables::{alternates, attribute_names, lookups, outbox, tenants, visitors};
 use crate::store::{self, StoreCounters, StoreError};
 
 /// The data that a restored store takes from the store that it replaces.
@@ -70,9 +70,9 @@ impl ReplacedStore {
             catalogues.leave_tenants();
             return Self { restore, version, folded, catalogues, ..Self::default() };
         }
-        let read = "SELECT tenant, token, name, kind FROM attribute_names ORDER BY tenant, token";
-        let names = unread
-            .rows("attribute_names", conn, (read, []), |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)));
+        let names = unread.rows("attribute_names", conn, (attribute_names::ATTRIBUTE_NAMES_ALL, []), |row| {
+            Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))
+        });
         // A part of a send's people is worse than none: the missing people would get a second delivery.
         let sends = unread.or_none("sends", crate::audience::carried_sends::ReplacedSends::of(conn));
         Self { restore, version, folded, tenants, names, catalogues, sends, subjects: list_keys(conn, unread) }
@@ -83,7 +83,7 @@ impl ReplacedStore {
     pub(super) fn numbers(&self, conn: &Connection) -> Result<TenantNumbers, StoreError> {
         let mut numbers = TenantNumbers::default();
         for (number, name) in &self.tenants {
-            conn.execute("INSERT OR IGNORE INTO tenants (tenant, name) VALUES (?1, ?2)", (number, name))?;
+            conn.execute(tenants::TENANTS_INSERT_WITH_NUMBER, (number, name))?;
             numbers.0.insert(*number, store::tenant_no(conn, name)?.0);
         }
         Ok(numbers)
@@ -93,21 +93,17 @@ impl ReplacedStore {
 /// Reads the tenants from the covering index or, if that is damaged, from the table, because every other part depends
 /// on them.
 fn list_tenants(conn: &Connection) -> Result<Vec<(i64, String)>, StoreError> {
-    let read = |from: &str| {
-        let mut tenants = conn.prepare(&format!("SELECT tenant, name FROM {from}"))?;
+    let read = |all: &str| {
+        let mut tenants = conn.prepare(all)?;
         tenants.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect::<Result<Vec<_>, _>>()
     };
-    Ok(read("tenants").or_else(|_| read("tenants NOT INDEXED"))?)
+    Ok(read(tenants::TENANTS_ALL).or_else(|_| read(tenants::TENANTS_ALL_NOT_INDEXED))?)
 }
 
 /// The keys of the store and of its outbox. An earlier restore left keys in the outbox that are not in the store.
 fn list_keys(conn: &Connection, unread: &mut UnreadParts) -> Vec<(i64, u16, [u8; 16])> {
-    const SUBJECTS: [&str; 4] = [
-        "SELECT tenant, 0, visitor FROM visitors",
-        "SELECT tenant, kind, hash FROM lookups",
-        "SELECT tenant, kind, hash FROM alternates",
-        outbox::OUTBOX_KEYS,
-    ];
+    const SUBJECTS: [&str; 4] =
+        [visitors::VISITORS_KEYS, lookups::LOOKUPS_KEYS, alternates::ALTERNATES_KEYS, outbox::OUTBOX_KEYS];
     let mut subjects = Vec::new();
     for read in SUBJECTS {
         subjects.extend(unread.rows("keys", conn, (read, []), |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))));

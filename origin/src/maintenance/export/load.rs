@@ -22,6 +22,7 @@ use super::tables::{ColumnKind, ExportColumn, ExportTable, FileCell, SCHEMA, TAB
 use super::{Entry, MANIFEST, Manifest};
 use crate::ingest::log;
 use crate::maintenance::backup::{self, BackupError, ReplacedStore};
+use crate::store::tables::{meta, visitors};
 use crate::store::{self, StoreError, TenantNo, names, tenant_no};
 
 /// Rows per transaction.
@@ -220,9 +221,7 @@ fn fill_store(
         }
     }
     // Memberships keep their order; [`backup::renew_store`] raises their epochs.
-    let epochs = "UPDATE meta SET epoch_counter = max(epoch_counter, (SELECT ifnull(max(epoch), 0) FROM people)),
-        version_counter = max(version_counter, 1)";
-    conn.execute(epochs, [])?;
+    conn.execute(meta::META_RAISE_COUNTERS, [])?;
     backup::renew_store(&mut conn, &ReplacedStore::issued(manifest.restore_epoch), now)?;
     backup::finish_store(conn, fresh)?;
     Ok(())
@@ -364,9 +363,11 @@ impl<'a> TableLoad<'a> {
 
     /// Stores the gathered rows of a visitor.
     fn close(&mut self, conn: &Connection) -> Result<(), LoadError> {
-        const FIND: &str = "SELECT row FROM visitors WHERE tenant = ?1 AND visitor = ?2";
         let Some(((tenant, visitor), parts)) = self.open.take() else { return Ok(()) };
-        let row = conn.prepare_cached(FIND)?.query_row((tenant.0, visitor), |row| row.get(0)).optional()?;
+        let row = conn
+            .prepare_cached(visitors::VISITORS_ROW_OF_ID)?
+            .query_row((tenant.0, visitor), |row| row.get(0))
+            .optional()?;
         let Some(row) = row else { return Err(self.wrong("up to here: its visitor is not in the export")) };
         match parts.keep(conn, row) {
             Err(StoreError::Corrupt { what }) => Err(self.wrong(format!("up to here: no facts add up to the {what}"))),

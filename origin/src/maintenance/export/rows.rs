@@ -20,6 +20,7 @@ use super::tables::{ExportColumn, ExportTable, FileCell, PackedPart, to_hex};
 use crate::base::integers::{signed, unsigned};
 use crate::profiles::buckets::{self, packed_actions};
 use crate::profiles::fold;
+use crate::store::tables::visitors;
 use crate::store::{CheckedBytes, StoreError, TenantNo, names, visitor_at};
 
 /// Passes all rows of a tenant in a table to `give`, in order.
@@ -75,11 +76,9 @@ fn read_packed<E: From<StoreError>>(
     tenant: TenantNo,
     give: &mut dyn FnMut(Vec<FileCell>) -> Result<(), E>,
 ) -> Result<(), E> {
-    const READ: &str = "SELECT row, visitor, segments, attributes, events, last_seen FROM visitors
-        WHERE tenant = ?1 ORDER BY visitor";
     let names = names::load_dictionary(conn, tenant)?;
     let visitor_column = table.columns().first().copied();
-    let mut statement = conn.prepare(READ).map_err(StoreError::from)?;
+    let mut statement = conn.prepare(visitors::VISITORS_PACKED_OF_TENANT).map_err(StoreError::from)?;
     let mut rows = statement.query([tenant.0]).map_err(StoreError::from)?;
     while let Some(row) = rows.next().map_err(StoreError::from)? {
         let get = |column: usize| -> Result<Vec<u8>, StoreError> { Ok(row.get::<_, CheckedBytes>(column)?.0) };
@@ -254,16 +253,15 @@ impl VisitorParts {
     /// # Errors
     /// [`StoreError`].
     pub(super) fn keep(self, conn: &Connection, row: i64) -> Result<(), StoreError> {
-        const HAD: &str = "SELECT actions FROM visitors WHERE row = ?1";
-        const HAS: &str = "UPDATE visitors SET actions = ?2 WHERE row = ?1";
         match self {
             Self::Segments(map) => fold::write_segments(conn, row, map),
             Self::Attributes(map) => fold::write_attributes(conn, row, map),
             Self::Events(all) => fold::write_events(conn, row, all),
             Self::Actions(actions) => {
-                let had: u32 = conn.prepare_cached(HAD)?.query_row([row], |row| row.get(0))?;
+                let had: u32 =
+                    conn.prepare_cached(visitors::VISITORS_ACTIONS_OF_ROW)?.query_row([row], |row| row.get(0))?;
                 let has = buckets::add(conn, row, had, actions)?;
-                conn.prepare_cached(HAS)?.execute((row, has))?;
+                conn.prepare_cached(visitors::VISITORS_SET_ACTIONS)?.execute((row, has))?;
                 Ok(())
             }
         }

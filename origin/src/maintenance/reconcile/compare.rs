@@ -10,6 +10,7 @@ use rusqlite::Connection;
 
 use super::gather::VisitorPosition;
 use super::{Cause, Difference, Plan, Speaking};
+use crate::store::tables::people;
 use crate::store::tenants::Tenants;
 use crate::store::{PersonNo, StoreError, TenantNo, visitor_at};
 
@@ -266,7 +267,7 @@ fn smallest_person(group: &[(u32, u32)]) -> i64 {
 }
 
 fn each_row(conn: &Connection, mut each: impl FnMut(StoredRow)) -> Result<(), StoreError> {
-    let mut statement = conn.prepare("SELECT person, tenant, master, devices, weight FROM people ORDER BY person")?;
+    let mut statement = conn.prepare(people::PEOPLE_ALL)?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
         each(StoredRow {

@@ -8,6 +8,7 @@ use causeway_shared::identity::people::{FlagReason, NONE, SightingClaim, combine
 use rusqlite::Connection;
 
 use crate::identity::link::EvidenceRow;
+use crate::store::tables::visitors;
 use crate::store::tenants::{TenantContext, Tenants};
 use crate::store::{StoreError, TenantNo, visitor_at};
 
@@ -59,7 +60,7 @@ pub(super) fn gather_evidence(
     let of = |known: &TenantContext| Ok((known.no.0, (small_number(known.no.0)?, known.config.threshold())));
     let known: BTreeMap<i64, (u32, EvidenceWeight)> = tenants.iter().map(of).collect::<Result<_, StoreError>>()?;
     // The highest row number, because counting would read every row.
-    let all = conn.query_row("SELECT ifnull(max(row), 0) FROM visitors", [], |row| row.get::<_, i64>(0))?;
+    let all = conn.query_row(visitors::VISITORS_LAST_ROW, [], |row| row.get::<_, i64>(0))?;
     let all = all.unsigned_abs();
     let mut gathered =
         GatheredEvidence { visitors: gather_visitors(conn, &known, all, progress)?, ..GatheredEvidence::default() };
@@ -90,9 +91,7 @@ fn gather_visitors(
     progress: super::Progress<'_>,
 ) -> Result<Vec<VisitorPosition>, StoreError> {
     let mut found = Vec::new();
-    const READ: &str =
-        "SELECT tenant, visitor, person, weight FROM visitors INDEXED BY visitors_by_id ORDER BY tenant, visitor";
-    let mut statement = conn.prepare(READ)?;
+    let mut statement = conn.prepare(visitors::VISITORS_ALL_BY_ID)?;
     let mut rows = statement.query([])?;
     let mut seen = 0;
     while let Some(row) = rows.next()? {

@@ -5,7 +5,7 @@ use causeway_shared::base::ids::{AltHash, KindCode};
 use rusqlite::Connection;
 
 use crate::outbox::kv_key::KvKey;
-use crate::store::tables::retired_keys;
+use crate::store::tables::{lookups, retired_keys};
 use crate::store::tenants::Tenants;
 use crate::store::write_txn::WriteTxn;
 use crate::store::{StoreError, TenantNo, hash_at};
@@ -50,13 +50,10 @@ impl RetiredKeys {
     /// # Errors
     /// [`StoreError`].
     pub fn some(&self, conn: &Connection, after: Option<AltHash>, most: u32) -> Result<Vec<AltHash>, StoreError> {
-        const READ: &str = "SELECT hash FROM lookups WHERE tenant = ?1 AND kind = ?2 AND hash > ?3 AND hash < ?4
-            UNION SELECT hash FROM alternates WHERE tenant = ?1 AND kind = ?2 AND hash > ?3 AND hash < ?4
-            ORDER BY 1 LIMIT ?5";
         // The byte of a key id sorts before all hashes that begin with it, and the next key's byte after them.
         let from = after.map_or_else(|| vec![self.key], |after| after.0.to_vec());
         let to = self.key.checked_add(1).map_or_else(|| vec![u8::MAX; 17], |next| vec![next]);
-        let mut statement = conn.prepare_cached(READ)?;
+        let mut statement = conn.prepare_cached(lookups::LOOKUPS_HASHES_IN_RANGE_WITH_ALTERNATES)?;
         let rows = statement.query_map((self.tenant.0, self.kind.0, from, to, most), |row| hash_at(row, 0))?;
         Ok(rows.collect::<Result<_, _>>()?)
     }

@@ -15,6 +15,7 @@ use serde_json::{Value as Json, json};
 
 use super::{NameQuota, name_quota, note_brought};
 use crate::base::integers::{signed, unsigned};
+use crate::store::tables::{event_names, meta};
 use crate::store::tenants::TenantContext;
 use crate::store::{StoreError, TenantNo};
 
@@ -103,37 +104,38 @@ fn is_no_name(name: &str) -> bool {
 }
 
 pub(crate) fn name_source(conn: &Connection, tenant: TenantNo, name: &str) -> Result<Option<NameSource>, StoreError> {
-    const READ: &str = "SELECT source FROM event_names WHERE tenant = ?1 AND name = ?2";
-    let code = conn.prepare_cached(READ)?.query_row((tenant.0, name), |row| row.get::<_, u8>(0)).optional()?;
+    let code = conn
+        .prepare_cached(event_names::EVENT_NAMES_SOURCE_OF_NAME)?
+        .query_row((tenant.0, name), |row| row.get::<_, u8>(0))
+        .optional()?;
     code.map(NameSource::of_code).transpose()
 }
 
 /// Adds a name to the counted names. If the list is full, it replaces the newest name from a lesser source. Returns
 /// whether the name is counted.
 fn add(conn: &Connection, tenant: TenantNo, name: &str, from: NameSource, now: Millis) -> Result<bool, StoreError> {
-    const COUNT: &str = "SELECT count(*) FROM event_names WHERE tenant = ?1";
-    const MAKE_ROOM: &str = "DELETE FROM event_names WHERE tenant = ?1 AND name = (SELECT name FROM event_names
-        WHERE tenant = ?1 AND source < ?2 ORDER BY source, since DESC, name DESC LIMIT 1)";
-    const PUT: &str = "INSERT INTO event_names (tenant, name, source, since) VALUES (?1, ?2, ?3, ?4)
-        ON CONFLICT DO UPDATE SET source = max(source, excluded.source)";
     match name_source(conn, tenant, name)? {
         Some(there) if there >= from => return Ok(true),
         Some(_) => {}
         None => {
-            let count: u32 = conn.prepare_cached(COUNT)?.query_row([tenant.0], |row| row.get(0))?;
+            let count: u32 = conn
+                .prepare_cached(event_names::EVENT_NAMES_COUNT_OF_TENANT)?
+                .query_row([tenant.0], |row| row.get(0))?;
             let is_full = count as usize >= limits::AUDIENCE_EVENTS;
-            if is_full && conn.prepare_cached(MAKE_ROOM)?.execute((tenant.0, from as u8))? == 0 {
+            if is_full
+                && conn.prepare_cached(event_names::EVENT_NAMES_DELETE_LEAST)?.execute((tenant.0, from as u8))? == 0
+            {
                 return Ok(false);
             }
         }
     }
-    conn.prepare_cached(PUT)?.execute((tenant.0, name, from as u8, signed(now)))?;
+    conn.prepare_cached(event_names::EVENT_NAMES_UPSERT)?.execute((tenant.0, name, from as u8, signed(now)))?;
     note_change(conn).map(|()| true)
 }
 
 /// Records that the names changed.
 pub(crate) fn note_change(conn: &Connection) -> Result<(), StoreError> {
-    conn.prepare_cached("UPDATE meta SET event_names = event_names + 1")?.execute([])?;
+    conn.prepare_cached(meta::META_NEXT_EVENT_NAMES)?.execute([])?;
     Ok(())
 }
 
@@ -142,7 +144,7 @@ pub(crate) fn note_change(conn: &Connection) -> Result<(), StoreError> {
 /// # Errors
 /// [`StoreError::Sqlite`].
 pub fn names_revision(conn: &Connection) -> Result<i64, StoreError> {
-    Ok(conn.prepare_cached("SELECT event_names FROM meta")?.query_row([], |row| row.get(0))?)
+    Ok(conn.prepare_cached(meta::META_EVENT_NAMES)?.query_row([], |row| row.get(0))?)
 }
 
 /// All counted names by tenant.
@@ -150,7 +152,7 @@ pub fn names_revision(conn: &Connection) -> Result<i64, StoreError> {
 /// # Errors
 /// [`StoreError::Sqlite`].
 pub fn load_names(conn: &Connection) -> Result<BTreeMap<TenantNo, BTreeSet<String>>, StoreError> {
-    let mut statement = conn.prepare_cached("SELECT tenant, name FROM event_names")?;
+    let mut statement = conn.prepare_cached(event_names::EVENT_NAMES_ALL)?;
     let mut rows = statement.query([])?;
     let mut all: BTreeMap<TenantNo, BTreeSet<String>> = BTreeMap::new();
     while let Some(row) = rows.next()? {
@@ -164,8 +166,7 @@ pub fn load_names(conn: &Connection) -> Result<BTreeMap<TenantNo, BTreeSet<Strin
 /// # Errors
 /// [`StoreError`].
 pub fn list_names(conn: &Connection, tenant: TenantNo) -> Result<Vec<Json>, StoreError> {
-    const READ: &str = "SELECT name, source, since FROM event_names WHERE tenant = ?1 ORDER BY name";
-    let mut statement = conn.prepare_cached(READ)?;
+    let mut statement = conn.prepare_cached(event_names::EVENT_NAMES_OF_TENANT)?;
     let mut rows = statement.query([tenant.0])?;
     let mut all = Vec::new();
     while let Some(row) = rows.next()? {
