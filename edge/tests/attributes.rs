@@ -1,11 +1,9 @@
 //! Attributes at the edge: what a call brings of them, and what `/v1/me` shows.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
 
-mod browser;
-
 use std::collections::BTreeMap;
 
-use browser::{answer, body, complete, fact_count, facts, keep_cookies, read_kv, seed};
+use crate::browser::{self, answer, body, complete, fact_count, facts, keep_cookies, read_kv, seed};
 use causeway_edge::{Engine, HttpAnswer, ReadFault};
 use causeway_shared::base::ids::{AltHash, Epoch, FactId, KindCode, Millis, SnapshotVersion, TenantId, VisitorId};
 use causeway_shared::base::limits;

@@ -1,9 +1,7 @@
 //! Bounds of an isolate: on the visitors that one network mints, on a visitor's events, and on requests that wait.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
 
-mod browser;
-
-use browser::{Browser, answer, body, fact_count, facts, facts_limit, is_overloaded, object_call, read, seed};
+use crate::browser::{Browser, answer, body, fact_count, facts, facts_limit, is_overloaded, object_call, read, seed};
 use causeway_edge::{EngineStep, KvRead, ObjectClass, RateLimit, WorkerPage};
 use causeway_shared::base::ids::{AlternateId, InsertionId, KindCode, VisitorId};
 use causeway_shared::facts::actions::{AdEntity, ViewType};

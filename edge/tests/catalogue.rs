@@ -2,11 +2,9 @@
 //! version before.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
 
-mod browser;
-
 use std::collections::{BTreeMap, VecDeque};
 
-use browser::{answer, body, complete, fact_count, facts, header, is_overloaded, read, read_kv, seed};
+use crate::browser::{answer, body, complete, fact_count, facts, header, is_overloaded, read, read_kv, seed};
 use causeway_edge::{Engine, EngineStep, HttpAnswer, KvRead, ReadFault, WorkerPage};
 use causeway_shared::ads::catalogue::{Catalogue, FlatCatalogue};
 use causeway_shared::ads::model::features::ModelFeature;

@@ -1,9 +1,7 @@
 //! Click addresses: what counts as a click, and what does not.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
 
-mod browser;
-
-use browser::{Browser, answer, body, complete, facts, header, seed, values};
+use crate::browser::{Browser, answer, body, complete, facts, header, seed, values};
 use causeway_edge::HttpAnswer;
 use serde_json::json;
 

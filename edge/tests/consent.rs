@@ -1,9 +1,7 @@
 //! Consent in a browser's cookies, on calls whose body has none.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
 
-mod browser;
-
-use browser::{Browser, body, fact_count, facts, set_cookies};
+use crate::browser::{Browser, body, fact_count, facts, set_cookies};
 use causeway_shared::facts::fact::FactKind;
 use serde_json::{Value, json};
 

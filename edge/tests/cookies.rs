@@ -1,9 +1,7 @@
 //! The edge's cookies: their attributes, their age, the key that signs them, and cookies that are not the edge's.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
 
-mod browser;
-
-use browser::{Browser, body, key, set_cookies};
+use crate::browser::{self, Browser, body, key, set_cookies};
 use causeway_edge::{EngineStep, HttpAnswer, WorkerPage};
 use causeway_shared::base::ids::TenantId;
 use causeway_shared::base::limits;

@@ -1,9 +1,7 @@
 //! `DELETE /v1/me`: the facts that leave for the queue, and the cookies that the browser has afterwards.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
 
-mod browser;
-
-use browser::{Browser, awaits_facts, body, fact_count, facts, facts_limit, set_cookies};
+use crate::browser::{Browser, awaits_facts, body, fact_count, facts, facts_limit, set_cookies};
 use causeway_shared::base::ids::{AlternateId, FactId, KindCode};
 use causeway_shared::facts::fact::{ErasureScope, FactKind};
 use serde_json::json;

@@ -1,11 +1,9 @@
 //! `POST /v1/events` at an edge with an empty KV.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test may fail")]
 
-mod browser;
-
 use std::collections::BTreeSet;
 
-use browser::{Browser, answer, body, complete, fact_count, facts, values};
+use crate::browser::{Browser, answer, body, complete, fact_count, facts, values};
 use causeway_edge::{EngineStep, HttpAnswer};
 use causeway_shared::base::ids::SessionId;
 use causeway_shared::base::limits;

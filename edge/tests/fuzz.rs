@@ -1,16 +1,12 @@
 //! Hostile bodies for the calls of a page: none makes the engine panic, each is answered, and a refusal names its code.
 #![expect(clippy::unwrap_used, reason = "a test may fail")]
 
-mod browser;
-#[path = "../../shared/tests/common/hostile.rs"]
-mod hostile;
-
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use crate::browser::{Browser, body, facts};
+use crate::hostile::Hostile;
 use bolero::check;
-use browser::{Browser, body, facts};
-use hostile::Hostile;
 use serde_json::{Value, json};
 
 const ITERATIONS: usize = 150_000;

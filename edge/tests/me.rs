@@ -1,9 +1,7 @@
 //! `GET /v1/me` at a browser that members share.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
 
-mod browser;
-
-use browser::{Browser, answer, body, facts, read, set_cookies};
+use crate::browser::{Browser, answer, body, facts, read, set_cookies};
 use causeway_edge::HttpAnswer;
 use causeway_shared::base::ids::{Epoch, KindCode, SnapshotVersion, VisitorId};
 use causeway_shared::facts::fact::{ErasureScope, FactKind};

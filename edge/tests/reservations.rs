@@ -1,11 +1,9 @@
 //! Reservations of placed ads in the ledger cookie, by which the next page counts them before a snapshot does; strict caps.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
 
-mod browser;
-
 use std::collections::BTreeMap;
 
-use browser::{answer, body, complete, fact_count, header, keep_cookies, read_kv, seed, set_cookies};
+use crate::browser::{answer, body, complete, fact_count, header, keep_cookies, read_kv, seed, set_cookies};
 use causeway_edge::{
     Engine, EngineStep, HttpAnswer, ObjectCall, ObjectClass, ObjectNext, ObjectStep, call_strict_caps,
     receive_strict_caps,

@@ -1,11 +1,9 @@
 //! An isolate never adopts a snapshot older than one it has served: another location's KV may still hold it.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
 
-mod browser;
-
 use std::collections::BTreeMap;
 
-use browser::{answer, body, complete, read_kv};
+use crate::browser::{answer, body, complete, read_kv};
 use causeway_edge::{Engine, HttpAnswer, ReadFault};
 use causeway_shared::base::ids::{Epoch, Millis, SnapshotVersion, TenantId, VisitorId};
 use causeway_shared::identity::IdentityCookie;

@@ -2,11 +2,9 @@
 //! targeting by location and device.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
 
-mod browser;
-
 use std::collections::{BTreeMap, BTreeSet};
 
-use browser::{answer, awaits_facts, body, complete, facts, read_kv, seed, set_cookies};
+use crate::browser::{answer, awaits_facts, body, complete, facts, read_kv, seed, set_cookies};
 use causeway_edge::{
     Engine, EngineStep, HttpAnswer, ObjectCall, ObjectClass, ObjectNext, ObjectStep, ReadFault, RowWrite, call_offers,
     offer_row_keys, receive_offers,

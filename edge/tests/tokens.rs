@@ -1,9 +1,7 @@
 //! Tokens of placed ads: late, changed and foreign ones count nothing, in whichever call they come.
 #![expect(clippy::unwrap_used, reason = "a test may fail")]
 
-mod browser;
-
-use browser::{answer, complete, fact_count, facts, values};
+use crate::browser::{answer, complete, fact_count, facts, values};
 use causeway_edge::Engine;
 use causeway_shared::base::ids::{InsertionId, Millis, TenantId, VisitorId};
 use causeway_shared::base::limits;

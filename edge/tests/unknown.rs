@@ -2,11 +2,9 @@
 //! (docs/adr/0004-unknown-is-not-absent.md). Campaigns that are unknown do not serve.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
 
-mod browser;
-
 use std::collections::BTreeMap;
 
-use browser::{answer, body, complete, keep_cookies, read_kv, seed};
+use crate::browser::{self, answer, body, complete, keep_cookies, read_kv, seed};
 use causeway_edge::{Engine, ReadFault};
 use causeway_shared::ads::catalogue::Catalogue;
 use causeway_shared::base::ids::{AltHash, AlternateId, Epoch, KindCode, Millis, SnapshotVersion, TenantId, VisitorId};

@@ -1,9 +1,7 @@
 //! Events that a page sends long after they happened: with the visitor token of the decide answer.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
 
-mod browser;
-
-use browser::{Browser, answer, body, complete, fact_count, facts, facts_limit, read, values};
+use crate::browser::{Browser, answer, body, complete, fact_count, facts, facts_limit, read, values};
 use causeway_edge::{HttpAnswer, ReadFault};
 use causeway_shared::base::ids::VisitorId;
 use causeway_shared::base::limits;

@@ -1,11 +1,9 @@
 //! Actions: laws of the list, and counts compared with a naive model on random visitors and questions.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
 
-#[expect(dead_code, reason = "each file takes its part")]
-mod common;
-
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::common::law;
 use causeway_shared::base::ids::InsertionId;
 use causeway_shared::base::limits;
 use causeway_shared::base::time::{DAY_MINUTES, Day, Minute};
@@ -14,7 +12,6 @@ use causeway_shared::facts::actions::{
     DimensionFilter, FrequencyCap, InsertionHash, PackedActions, TimeWindow, ViewType, ViewTypes, WindowUnit,
     group_actions,
 };
-use common::law;
 use proptest::collection::vec;
 use proptest::prelude::*;
 

@@ -1,11 +1,9 @@
 //! Attributes: laws of the map, values, packed forms and the dictionary, compared with naive models.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
 
-#[expect(dead_code, reason = "each file takes its part")]
-mod common;
-
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::common::{NOW, law, scramble, version, visitor};
 use causeway_shared::base::ids::FactId;
 use causeway_shared::base::limits;
 use causeway_shared::facts::attributes::{
@@ -15,7 +13,6 @@ use causeway_shared::facts::attributes::{
 use causeway_shared::facts::fact::{Fact, FactKind};
 use causeway_shared::facts::segments::WriteStamp;
 use causeway_shared::profiles::profile::Profile;
-use common::{NOW, law, scramble, version, visitor};
 use proptest::collection::{btree_set, vec};
 use proptest::prelude::*;
 use serde_json::json;

@@ -1,11 +1,9 @@
 //! Events by name: laws, the packed form and the counts, compared with a list of all events.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
 
-#[expect(dead_code, reason = "each file takes its part")]
-mod common;
-
 use std::collections::BTreeSet;
 
+use crate::common::{law, scramble, visitor};
 use causeway_shared::base::ids::FactId;
 use causeway_shared::base::limits;
 use causeway_shared::base::time::{Day, EPOCH_MS, Minute};
@@ -13,7 +11,6 @@ use causeway_shared::facts::actions::{TimeWindow, WindowUnit};
 use causeway_shared::facts::events::{self, EventCount, VisitorEvents};
 use causeway_shared::facts::fact::{Fact, FactKind, PAGE, PURCHASE};
 use causeway_shared::profiles::profile::Profile;
-use common::{law, scramble, visitor};
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 

@@ -4,11 +4,8 @@
 //! The bytes were made from the forms' description (RFC 8949, RFC 2104, CRC-32 of IEEE 802.3) by another encoder.
 #![expect(clippy::unwrap_used, reason = "a test may fail")]
 
-#[expect(dead_code, reason = "each file takes its part")]
-mod common;
-#[path = "common/frame.rs"]
-mod frame;
-
+use crate::common::{MEMBER, NOW};
+use crate::frame;
 use causeway_shared::ads::model::{Model, Part, Quality};
 use causeway_shared::ads::strict_caps::{
     Answer, Ask, Call, Candidate, Claim, Entries, Entry, Links, Object, Seen, StrictCap, Wanted,
@@ -45,7 +42,6 @@ use causeway_shared::wire::strict_caps as wire_strict;
 use causeway_shared::wire::sync::{KvWrite, ReadResult, RejectedFact, SyncRequest, SyncResponse, VerifyRequest};
 use causeway_shared::wire::{WireError, catalogue, cookies, facts, kv, profile, sync};
 use ciborium::Value as Cbor;
-use common::{MEMBER, NOW};
 
 const PAGE: &str = "a66166016169500101010101010101010101010101010161765001a3185c50007102830405060708090a61721b000001a318\
      5c53e8616b0061624ca161731b01c9c38001020304";

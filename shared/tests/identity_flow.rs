@@ -2,13 +2,10 @@
 //! known failures of identity systems.
 #![expect(clippy::unwrap_used, reason = "a test may fail")]
 
-#[expect(dead_code, reason = "each file takes its part")]
-mod common;
-#[path = "common/world.rs"]
-mod world;
-
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::common::{MEMBER, NOW, PARTNER, alternate, hash, membership, version, visitor};
+use crate::world::{self, Browser, Visit, World};
 use causeway_shared::base::ids::{AltHash, AlternateId, FactId, SnapshotVersion, VisitorId};
 use causeway_shared::base::random::Random;
 use causeway_shared::facts::fact::{Fact, FactKind};
@@ -19,8 +16,6 @@ use causeway_shared::identity::{
 use causeway_shared::profiles::membership::Membership;
 use causeway_shared::profiles::profile::{MissingParts, Profile};
 use causeway_shared::profiles::view::{Snapshot, StoredValue};
-use common::{MEMBER, NOW, PARTNER, alternate, hash, membership, version, visitor};
-use world::{Browser, Visit, World};
 
 const A: u8 = 10;
 const B: u8 = 20;

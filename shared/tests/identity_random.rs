@@ -2,20 +2,14 @@
 //! the final state once the faults stop.
 #![expect(clippy::unwrap_used, reason = "a test may fail")]
 
-#[expect(dead_code, reason = "each file takes its part")]
-mod common;
-#[expect(dead_code, reason = "each file takes its part")]
-#[path = "common/world.rs"]
-mod world;
-
 use std::collections::BTreeSet;
 
+use crate::common::{MEMBER, alternate, law};
+use crate::world::{Answer, Browser, Visit, World};
 use causeway_shared::base::ids::{AltHash, VisitorId};
 use causeway_shared::identity::VisitorOrigin as Came;
-use common::{MEMBER, alternate, law};
 use proptest::collection::vec;
 use proptest::prelude::*;
-use world::{Answer, Browser, Visit, World};
 
 const BROWSERS: usize = 3;
 

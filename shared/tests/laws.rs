@@ -2,11 +2,12 @@
 //! values equal those of a list of all facts.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
 
-#[expect(dead_code, reason = "each file takes its part")]
-mod common;
-
 use std::collections::BTreeMap;
 
+use crate::common::{
+    History, NOW, Picked, Published, beyond, fold, history, known, law, naive, picked, profile_of, published, restored,
+    scramble, tokens, version, visitor,
+};
 use causeway_shared::base::ids::VisitorId;
 use causeway_shared::base::limits;
 use causeway_shared::base::time::Minute;
@@ -20,10 +21,6 @@ use causeway_shared::profiles::membership::{Membership, Memberships};
 use causeway_shared::profiles::profile::{KnownVisitor, Profile, ProfileParts, ProfileTotals, SubProfile};
 use causeway_shared::profiles::view::{JoinedView, Snapshot, StoredValue};
 use causeway_shared::wire::{self, kv_keys};
-use common::{
-    History, NOW, Picked, Published, beyond, fold, history, known, law, naive, picked, profile_of, published, restored,
-    scramble, tokens, version, visitor,
-};
 use proptest::prelude::*;
 
 /// The snapshots that a reader has read.

@@ -1,9 +1,7 @@
 //! Reservations: ads that `decide` placed count at once, count once, and fit into a small cookie.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
 
-#[expect(dead_code, reason = "each file takes its part")]
-mod common;
-
+use crate::common::{NOW, law, membership, scramble, version, visitor};
 use causeway_shared::base::ids::{FactId, InsertionId, Millis, SessionId, SnapshotVersion, VisitorId};
 use causeway_shared::base::limits;
 use causeway_shared::base::random::Random;
@@ -24,7 +22,6 @@ use causeway_shared::profiles::ledger::{Ledger, PlacedInsertion};
 use causeway_shared::profiles::profile::{KnownVisitor, LaterPage, Profile};
 use causeway_shared::profiles::view::{JoinedView, Snapshot};
 use causeway_shared::wire;
-use common::{NOW, law, membership, scramble, version, visitor};
 use proptest::collection::vec;
 use proptest::prelude::*;
 

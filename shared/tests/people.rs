@@ -1,15 +1,12 @@
 //! People are a function of the evidence as a set.
 #![expect(clippy::indexing_slicing, reason = "a test may fail")]
 
-#[expect(dead_code, reason = "each file takes its part")]
-mod common;
-
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::common::{MEMBER, PARTNER, alternate, law, scramble, visitor};
 use causeway_shared::base::ids::{AlternateId, KindCode, Millis, VisitorId};
 use causeway_shared::facts::evidence::{EvidenceWeight, LinkClass};
 use causeway_shared::identity::people::{Evidence, FlagReason, LinkedPeople, combine_evidence, link_people};
-use common::{MEMBER, PARTNER, alternate, law, scramble, visitor};
 use proptest::collection::vec;
 use proptest::prelude::*;
 

@@ -1,16 +1,13 @@
 //! Segments: laws of the map, and the packed, filtered and counted values, compared with a naive model.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
 
-#[expect(dead_code, reason = "each file takes its part")]
-mod common;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
+use crate::common::{NOW, law, scramble};
 use causeway_shared::base::limits;
 use causeway_shared::base::time::HourStamp;
 use causeway_shared::facts::segments::{self, PackedSegments, SegmentId, SegmentMap, SegmentState, WriteStamp};
-use common::{NOW, law, scramble};
 use proptest::collection::vec;
 use proptest::prelude::*;
 

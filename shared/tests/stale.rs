@@ -1,11 +1,8 @@
-//! A stale snapshot never restores a visitor that was cut: decisions in any mix of old and new.
-#![expect(clippy::indexing_slicing, reason = "a test may fail")]
-
-#[expect(dead_code, reason = "each file takes its part")]
-mod common;
+//! A stale snapshot never brings back who was taken away: what decisions say, met in any mix of old and new.
 
 use std::collections::BTreeSet;
 
+use crate::common::{law, membership, version, visitor};
 use causeway_shared::base::ids::VisitorId;
 use causeway_shared::base::time::Minute;
 use causeway_shared::facts::events::EventCount;
@@ -13,7 +10,6 @@ use causeway_shared::facts::fact::PURCHASE;
 use causeway_shared::profiles::membership::{Membership, Memberships};
 use causeway_shared::profiles::profile::{KnownVisitor, Profile};
 use causeway_shared::profiles::view::{JoinedView, Snapshot};
-use common::{law, membership, version, visitor};
 use proptest::collection::vec;
 use proptest::prelude::*;
 

@@ -1,12 +1,10 @@
 //! Unknown is not absent: data left out of a snapshot makes no filter match, and data that filters name stays in it.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test may fail")]
 
-#[expect(dead_code, reason = "each file takes its part")]
-mod common;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
+use crate::common::{NOW, law, membership, version, visitor};
 use causeway_shared::ads::decision::DescribedPerson;
 use causeway_shared::base::ids::{FactId, InsertionId, SessionId, VisitorId};
 use causeway_shared::base::time::{Day, HourStamp, Minute};
@@ -21,7 +19,6 @@ use causeway_shared::settings::vocabulary::Vocabulary;
 use causeway_shared::targeting::filter::{
     CountAnswerer, Entities, EventEvidence, Filter, FilterSubject, FilterWords, PersonHistory, parse,
 };
-use common::{NOW, law, membership, version, visitor};
 use proptest::collection::{btree_set, vec};
 use proptest::prelude::*;
 use proptest::sample::select;

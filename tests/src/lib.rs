@@ -31,7 +31,13 @@ pub fn within<T>(limit: Duration, what: &str, mut condition: impl FnMut() -> Opt
     }
 }
 
-/// Waits for midnight UTC if less than two minutes are left, for tests of daily counts.
+/// Number of cases of a test, short and long: the long one if the variable `CAUSEWAY_LONG` is set, as `cargo xtask test full` does.
+#[must_use]
+pub fn cases([short, long]: [u64; 2]) -> u64 {
+    if std::env::var_os("CAUSEWAY_LONG").is_some() { long } else { short }
+}
+
+/// Lets midnight pass, in UTC, where less than two minutes are left: for what counts once a day.
 pub fn well_before_midnight() {
     const DAY_MS: u64 = 86_400_000;
     within(Duration::from_secs(150), "a day has begun", || (DAY_MS - bare::now() % DAY_MS > 120_000).then_some(()));

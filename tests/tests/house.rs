@@ -2,7 +2,7 @@
 //! files.
 #![expect(clippy::unwrap_used, reason = "a test ends at its first failure")]
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -12,9 +12,9 @@ const FILE_LINES: usize = 500;
 const FUNCTION_LINES: usize = 70;
 /// Maximum lines of the README.
 const README_LINES: usize = 120;
-/// Folders with which the paths of this repository begin.
-const FOLDERS: [&str; 6] = ["shared/", "edge/", "origin/", "tests/", "xtask/", "docs/"];
-/// Endings of the repository's file names.
+/// What paths of ours begin with.
+const FOLDERS: [&str; 7] = ["shared/", "edge/", "origin/", "tests/", "bench/", "xtask/", "docs/"];
+/// What names of files end with.
 const ENDINGS: [&str; 9] = [".rs", ".mjs", ".js", ".md", ".toml", ".sql", ".json", ".py", ".patch"];
 
 fn root() -> PathBuf {
@@ -157,12 +157,51 @@ fn built_from(choice: &[&str]) -> BTreeSet<String> {
 #[test]
 fn all_tests_use_the_packages_of_the_unit_tests() {
     let package = |line: &str| line.split(' ').take(2).collect::<Vec<_>>().join(" ");
-    let unit = built_from(&["--workspace", "--exclude", "causeway-tests", "--edges", "normal,build,dev"]);
+    const ALL_EDGES: &str = "normal,build,dev";
+    let unit = built_from(&["--workspace", "--exclude", "causeway-tests", "--edges", ALL_EDGES]);
     let known: BTreeSet<String> = unit.iter().map(|line| package(line)).collect();
-    for (name, edges) in [("causeway-sim", "normal,build"), ("causeway-tests", "normal,build,dev")] {
-        let own = built_from(&["--package", name, "--edges", edges]);
-        let rebuilt: Vec<_> = own.difference(&unit).filter(|line| known.contains(&package(line))).collect();
-        assert!(own.len() > 100 && rebuilt.is_empty(), "{name} builds again: {rebuilt:?}");
+    let quick: Vec<&str> = ["causeway-shared", "causeway-edge", "causeway-origin"]
+        .iter()
+        .flat_map(|name| ["--package", name])
+        .chain(["--edges", ALL_EDGES])
+        .collect();
+    let sim = ["--package", "causeway-sim", "--edges", "normal,build"];
+    let end_to_end = ["--package", "causeway-tests", "--edges", ALL_EDGES];
+    for choice in [&quick[..], &sim, &end_to_end] {
+        let own = built_from(choice);
+        let again: Vec<_> = own.difference(&unit).filter(|line| known.contains(&package(line))).collect();
+        assert!(own.len() > 100 && again.is_empty(), "{choice:?} is built from {again:?} again");
+    }
+}
+
+/// Versions of each package in a lockfile.
+fn locked_versions(lockfile: &str) -> BTreeMap<String, BTreeSet<String>> {
+    let text = text_of(Path::new(lockfile));
+    let mut versions: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for package in text.split("[[package]]\n").skip(1) {
+        let field = |name: &str| package.split(&format!("{name} = \"")).nth(1).and_then(|rest| rest.split('"').next());
+        versions.entry(field("name").unwrap().to_owned()).or_default().insert(field("version").unwrap().to_owned());
+    }
+    versions
+}
+
+/// A bench measures the code as it is shipped: with the project's dependencies, lints and profiles.
+#[test]
+fn the_benches_are_built_as_the_project_is() {
+    let (project, benches) = (text_of(Path::new("Cargo.toml")), text_of(Path::new("bench/Cargo.toml")));
+    let lines: BTreeSet<&str> = project.lines().collect();
+    let (_, shared) = benches.split_once("[workspace.dependencies]\n").unwrap();
+    let is_own = |line: &&str| line.starts_with('#') || line.starts_with("causeway-") && line.contains("path = ");
+    let other: Vec<&str> = shared.lines().filter(|line| !is_own(line) && !lines.contains(line)).collect();
+    assert!(other.is_empty(), "Cargo.toml has no such lines: {other:#?}");
+    let of_project = locked_versions("Cargo.lock");
+    for (name, versions) in locked_versions("bench/Cargo.lock") {
+        if let Some(known) = of_project.get(&name) {
+            assert!(
+                !versions.is_disjoint(known),
+                "{name}: bench/Cargo.lock has {versions:?}, Cargo.lock has {known:?}"
+            );
+        }
     }
 }
 

@@ -1,6 +1,12 @@
-//! The worker in WebAssembly and the native engine give the same answer, cookies and facts for ten thousand random
-//! pages, to the last byte.
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test ends at its first failure")]
+//! The worker in WebAssembly and the native engine give the same answer, cookies and facts for random pages, to the last
+//! byte.
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a test ends at its first failure"
+)]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
@@ -24,11 +30,13 @@ use causeway_shared::profiles::view::{Snapshot, StoredValue};
 use causeway_shared::settings::vocabulary::Vocabulary;
 use causeway_shared::wire::catalogue::{CataloguePointer, encode_document, encode_model, encode_pointer};
 use causeway_shared::wire::{self, kv_keys};
+use causeway_tests::cases;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 const NOW: Millis = 1_800_000_000_000;
-const REQUESTS: u64 = 10_000;
+/// Page views, short and long.
+const REQUESTS: [u64; 2] = [2_000, 10_000];
 const ADS: u64 = 120;
 const VISITORS: u64 = 200;
 const SIZES: [[u32; 2]; 4] = [[728, 90], [300, 250], [160, 600], [970, 250]];
@@ -177,8 +185,8 @@ fn snapshot(dice: &mut Dice, visitor: VisitorId, entities: &[AdEntity]) -> Snaps
     Snapshot { version, visitor, unique: Vec::new(), membership, profiles, best: None }
 }
 
-/// The world for both sides: configuration, keys, the KV, and the requests.
-fn world(seed: u64) -> Value {
+/// The world as both sides get it: configuration, keys, the KV, and the requests.
+fn world(seed: u64, requests: u64) -> Value {
     let mut dice = Dice(seed);
     let tenant: TenantId = "demo".parse().unwrap();
     let ring = |seed: u8| {
@@ -237,7 +245,7 @@ fn world(seed: u64) -> Value {
             "now": NOW + number * 500, "seed": seed,
         })
     };
-    let requests: Vec<Value> = (0..REQUESTS).map(request).collect();
+    let requests: Vec<Value> = (0..requests).map(request).collect();
     json!({ "config": config.to_string(), "keys": serde_json::to_string(&keys).unwrap(), "kv": kv, "requests": requests })
 }
 
@@ -285,10 +293,9 @@ fn play(engine: &mut Engine, kv: &Value, request: &Value) -> (String, Value) {
 }
 
 #[test]
-fn the_worker_answers_ten_thousand_pages_as_native_code_does() {
-    // `cargo xtask test e2e` sets both variables.
-    let variable = |name: &str| std::env::var_os(name).unwrap();
-    let world = world(1);
+fn the_worker_answers_random_pages_as_native_code_does() {
+    let variable = |name: &str| std::env::var_os(name).expect("run this test through `cargo xtask test e2e`");
+    let world = world(1, cases(REQUESTS));
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/platform/parity.mjs");
     let mut node = Command::new(variable("CAUSEWAY_NODE"))
         .args([script.as_ref(), variable("CAUSEWAY_EDGE_BUNDLE").as_os_str()])

@@ -15,7 +15,7 @@ const CRATES: [(&str, &str); 8] = [
     ("edge", "edge/"),
     ("origin", "origin/"),
     ("sim", "tests/sim/"),
-    ("market", "tests/market/"),
+    ("market", "bench/market/"),
     ("e2e", "tests/tests/"),
     ("platform", "tests/platform/"),
     ("browser", "tests/browser/"),
@@ -148,7 +148,7 @@ impl Known {
             }
             ("bench", _) => {
                 let variant = format!("    {}(", camel_case(name));
-                self.files.iter().any(|(path, text)| path.contains("bench") && text.contains(&variant))
+                self.files.iter().any(|(path, text)| path.starts_with("bench/") && text.contains(&variant))
             }
             _ => self.tests.get(of).is_some_and(|tests| tests.contains(name)),
         }
@@ -198,7 +198,7 @@ fn a_wrong_name_a_missing_row_and_a_row_without_a_test_are_found() {
     let files = [
         ("origin/src/fold.rs", "#[test]\nfn repeats_change_nothing() {}\nfn helper() {}"),
         ("tests/sim/src/check/views.rs", ""),
-        ("xtask/bench/src/main.rs", "enum Bench {\n    CountingApi(Options),\n}"),
+        ("bench/runner/src/main.rs", "enum Bench {\n    CountingApi(Options),\n}"),
         ("tests/browser/demo.test.mjs", "test(`one_of_${what}_counts`, async () => {});"),
     ];
     let known = Known::of(files.map(|(path, text)| (path.to_owned(), text.to_owned())).into());

@@ -11,13 +11,13 @@ use std::time::Duration;
 use causeway_shared::base::ids::VisitorId;
 use causeway_tests::bare::{Bare, TRAP, catalogue};
 use causeway_tests::browser::{Answer, Browser};
-use causeway_tests::eventually;
 use causeway_tests::standin::Reads;
+use causeway_tests::{cases, eventually};
 use serde_json::{Value, json};
 
-/// Overlapping requests, each with a unique mark.
-const INTERLEAVED: u64 = 10_000;
-/// Parallel requests during a trap.
+/// Requests that overlap, each with a mark of its own; short and long.
+const INTERLEAVED: [u64; 2] = [2_500, 10_000];
+/// Requests at once around a trap.
 const CONCURRENT: usize = 200;
 
 fn restarts(bare: &Bare) -> u64 {
@@ -218,6 +218,7 @@ fn the_facts_of_a_client_that_left_are_sent() {
 
 #[test]
 fn overlapping_requests_get_their_own_answers() {
+    let requests = cases(INTERLEAVED);
     let bare = Bare::start();
     bare.standin.held().reads = Reads::Varying(Duration::from_millis(130));
     let next = AtomicU64::new(0);
@@ -228,7 +229,7 @@ fn overlapping_requests_get_their_own_answers() {
                 let mut own = bare.returning();
                 loop {
                     let number = next.fetch_add(1, Ordering::Relaxed);
-                    if number >= INTERLEAVED {
+                    if number >= requests {
                         return;
                     }
                     if number.is_multiple_of(8) {
@@ -247,9 +248,6 @@ fn overlapping_requests_get_their_own_answers() {
         }
     });
     let late = late.into_inner();
-    assert!(
-        late > INTERLEAVED / 100,
-        "{late} of {INTERLEAVED} reads were late: the test needs late reads and reads in time"
-    );
+    assert!(late > requests / 100, "{late} of {requests} reads were late: the test needs late reads and reads in time");
     assert_eq!(restarts(&bare), 0);
 }

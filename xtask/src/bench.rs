@@ -1,6 +1,6 @@
-//! `cargo xtask bench NAME`: builds what is measured, and the bench's own program, and runs it.
+//! `cargo xtask bench NAME`: builds the measured programs and the bench's own program, and runs it.
 //!
-//! A bench measures the release build from outside, and prints one JSON object a line with `--json`:
+//! The benches' programs are the workspace in `bench/`. A bench measures the release build from outside, and prints one JSON object a line with `--json`:
 //! `{"bench","case","value","unit","peer","peer_value","ratio"}`.
 
 mod peers;
@@ -49,7 +49,7 @@ pub(crate) fn names() -> Vec<&'static str> {
 
 pub(crate) fn run(project: &Project, name: &str, json: bool, rocksdb: bool, stop: &Stop) -> Result<()> {
     if let Some((_, command)) = PLAYED.iter().find(|(played, _)| *played == name) {
-        let mut build = project.cargo();
+        let mut build = project.bench_cargo();
         steps::run("building the market", build.args(["build", "--release", "--package", "causeway-market"]), stop)?;
         let mut market = project.command(project.target.join("release/causeway-market"));
         market.arg(command).args(json.then_some("--json"));
@@ -76,7 +76,7 @@ pub(crate) fn run(project: &Project, name: &str, json: bool, rocksdb: bool, stop
     if name == GRAPH {
         env.extend(peers::scipy(project, stop)?.map(|python| ("CAUSEWAY_SCIPY", python.into())));
     }
-    let mut build = project.cargo();
+    let mut build = project.bench_cargo();
     build.args(["build", "--release", "--package", "causeway-bench"]);
     if rocksdb {
         build.args(["--features", "rocksdb"]);

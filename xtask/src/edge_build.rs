@@ -5,6 +5,7 @@
 use std::fs::{File, TryLockError};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
@@ -30,7 +31,7 @@ const LOOK: Duration = Duration::from_millis(200);
 
 /// Returns the folder that holds `engine.js`, `engine_bg.wasm` and the page tag.
 pub(crate) fn build(project: &Project, stop: &Stop) -> Result<PathBuf> {
-    let compiled = compile(project, "causeway-edge", "building the edge", stop)?;
+    let compiled = compile(project, project.cargo(), "causeway-edge", "building the edge", stop)?;
     let wasm = std::fs::read(&compiled).with_context(|| format!("cargo left no {}", compiled.display()))?;
     let stamp = stamp(project, &wasm)?;
     let folder = project.edge_build();
@@ -100,13 +101,12 @@ fn stamp(project: &Project, wasm: &[u8]) -> Result<String> {
     Ok(format!("wasm-bindgen {bindgen}\n{} bytes, {:016x}\n", wasm.len(), hasher.finish()))
 }
 
-/// Compiles a crate to a WebAssembly module and returns the path of the module. The manifest does not name the crate type,
-/// so that native builds of the crate produce no shared library.
-fn compile(project: &Project, package: &str, what: &str, stop: &Stop) -> Result<PathBuf> {
-    let mut command = project.cargo();
-    command.args(["rustc", "--package", package, "--lib", "--crate-type", "cdylib"]);
-    command.args(["--target", "wasm32-unknown-unknown", "--profile", "edge"]);
-    steps::run(what, &mut command, stop)?;
+/// Compiles a crate of the workspace that `cargo` runs in to a WebAssembly module. Returns the path of the module. The
+/// manifest does not name the crate type, so that native builds of the crate produce no shared library.
+fn compile(project: &Project, mut cargo: Command, package: &str, what: &str, stop: &Stop) -> Result<PathBuf> {
+    cargo.args(["rustc", "--package", package, "--lib", "--crate-type", "cdylib"]);
+    cargo.args(["--target", "wasm32-unknown-unknown", "--profile", "edge"]);
+    steps::run(what, &mut cargo, stop)?;
     let name = package.replace('-', "_");
     Ok(project.target.join(format!("wasm32-unknown-unknown/edge/{name}.wasm")))
 }
@@ -126,9 +126,9 @@ fn optimise(project: &Project, folder: &Path, stop: &Stop) -> Result<()> {
     steps::run("wasm-opt", &mut command, stop).map(drop)
 }
 
-/// Compiles the benches' module as the edge's is, into a folder with `engine.js` and `engine_bg.wasm`.
+/// Compiles the benches' module with the edge's profile. Returns the folder with `engine.js` and `engine_bg.wasm`.
 pub(crate) fn bench(project: &Project, stop: &Stop) -> Result<PathBuf> {
-    let compiled = compile(project, "causeway-bench-wasm", "building the bench's module", stop)?;
+    let compiled = compile(project, project.bench_cargo(), "causeway-bench-wasm", "building the bench's module", stop)?;
     let out = project.target.join("bench-wasm");
     bind(project, &compiled, &out, stop)?;
     optimise(project, &out, stop)?;

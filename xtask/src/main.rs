@@ -21,7 +21,9 @@
 //! | `CAUSEWAY_WORKERD` | the `workerd` binary |
 //! | `CAUSEWAY_WRANGLER` | wrangler's entry, to be run by that Node |
 //! | `CAUSEWAY_CHROMIUM` | Chromium, for `tests/browser/` |
-//! | `CAUSEWAY_NO_SPARK` | set where Java or Python is missing: the export is not read by Spark |
+//! | `CAUSEWAY_NO_SPARK` | leaves out the tests that need Python or Spark; set by a user, or where Java or Python is missing |
+//! | `CAUSEWAY_DEMAND_SPARK` | set where the machine has Java and Python: these tests fail where they cannot run |
+//! | `CAUSEWAY_LONG` | set by `cargo xtask test full`: every case of a test in its long form |
 //! | `WASM_BINDGEN_BIN`, `WASM_OPT_BIN`, `ESBUILD_BIN` | what worker-build would download |
 //!
 //! `node_modules/.bin` is first on their `PATH`. `cargo xtask dev` installs and builds nothing when both
@@ -31,6 +33,7 @@ mod bench;
 mod dev;
 mod edge_build;
 mod http;
+mod lint;
 mod npm;
 mod origin_build;
 mod process;
@@ -48,6 +51,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::project::Project;
 use crate::stop::Stop;
+use crate::test::{TestArgument, TestStep};
 
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask", about = "Causeway's own commands.")]
@@ -60,11 +64,11 @@ struct Cli {
 enum Command {
     /// Install what is missing, build, and run the origin and the edge on this machine until Ctrl-C.
     Dev(dev::Options),
-    /// Check and test everything, or the steps named.
+    /// Check and test the project: all steps, or the named steps, or a tier (quick, full).
     Test {
-        /// Steps to run; all of them without one.
+        /// A tier, or steps, or both. Without one: all steps, their long cases in a short form.
         #[arg(value_enum)]
-        steps: Vec<test::Name>,
+        arguments: Vec<TestArgument>,
     },
     /// Build the edge, the origin, or both.
     Build {
@@ -72,7 +76,7 @@ enum Command {
         #[arg(value_enum)]
         part: Option<Part>,
     },
-    /// Formatting and clippy, native and for wasm32, warnings refused.
+    /// The step `lint` of `test`.
     Lint,
     /// Run a bench.
     Bench {
@@ -124,9 +128,9 @@ fn run(command: Command, stop: &Stop) -> anyhow::Result<()> {
     let project = Project::find()?;
     match command {
         Command::Dev(options) => dev::run(&project, &options, stop),
-        Command::Test { steps } => test::run(&project, &steps, stop),
+        Command::Test { arguments } => test::run(&project, &arguments, stop),
         Command::Build { part } => build(&project, part, stop),
-        Command::Lint => test::run(&project, &[test::Name::Lint], stop),
+        Command::Lint => test::run(&project, &[TestArgument::Step(TestStep::Lint)], stop),
         Command::Bench { name, json, rocksdb } => bench::run(&project, &name, json, rocksdb, stop),
         Command::Sim(options) => sim::run(&project, &options, stop),
     }

@@ -67,6 +67,13 @@ impl Project {
         command
     }
 
+    /// Cargo, run in the benches' workspace, with the target folder of the project: public crates are built once for both.
+    pub(crate) fn bench_cargo(&self) -> Command {
+        let mut command = cargo();
+        command.current_dir(self.root.join("bench")).env("CARGO_TARGET_DIR", &self.target);
+        command
+    }
+
     /// The version that `Cargo.lock` names for a crate.
     pub(crate) fn locked_version(&self, name: &str) -> Result<String> {
         let path = self.root.join("Cargo.lock");

@@ -18,10 +18,13 @@ use clap::{Args, Subcommand};
 
 use crate::project::Project;
 use crate::stop::Stop;
+use crate::test::TestTier;
 use crate::{steps, test};
 
 /// Worlds that `cargo xtask test` plays.
-const TESTED: &str = "1000";
+const WORLDS: &str = "1000";
+/// Worlds that `cargo xtask test full` plays.
+const LONG_WORLDS: &str = "5000";
 /// Worlds in which a planted bug must be found.
 const BUG_WORLDS: &str = "1500";
 
@@ -63,9 +66,10 @@ pub(crate) fn run(project: &Project, options: &Options, stop: &Stop) -> Result<(
     }
 }
 
-/// The step of `cargo xtask test`: worlds first, then the planted bugs.
-pub(crate) fn tested(project: &Project, stop: &Stop) -> Result<()> {
-    play(project, &[], &["--seeds".into(), TESTED.into()], stop)?;
+/// The step of `cargo xtask test`: plays worlds first, then the planted bugs.
+pub(crate) fn test(project: &Project, tier: TestTier, stop: &Stop) -> Result<()> {
+    let worlds = if tier == TestTier::Full { LONG_WORLDS } else { WORLDS };
+    play(project, &[], &["--seeds".into(), worlds.into()], stop)?;
     find_bugs(project, &[], stop)
 }
 

@@ -7,7 +7,7 @@ use causeway_shared::base::ids::KindCode;
 use causeway_shared::facts::fact::{Fact, FactKind};
 use serde_json::{Value, json};
 
-use crate::support::{Origin, Place, fact, impression, page, purchase, python_with, run_tool, visitor};
+use crate::support::{Origin, Place, fact, impression, page, purchase, python_with, visitor};
 
 const PYSPARK: &str = "pyspark==4.0.1";
 
@@ -77,8 +77,7 @@ fn a_running_origin_is_exported_and_moved_to_another_folder() {
 
 #[test]
 fn spark_reads_the_export_and_finds_the_same_people() {
-    let Some(python) = python_with("pyspark", &[PYSPARK]) else { return };
-    run_tool(Command::new("java").arg("-version"));
+    let Some(python) = python_with("pyspark", &[PYSPARK], &["java"]) else { return };
     let place = Place::new();
     let origin = place.serve();
     origin.send(&logins(&origin));

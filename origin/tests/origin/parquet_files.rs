@@ -11,7 +11,7 @@ const PACKAGES: [&str; 3] = ["duckdb==2.0.1", "pandas==3.1.1", "pyarrow==26.0.1"
 
 #[test]
 fn files_that_pyarrow_pandas_and_duckdb_write_are_read() {
-    let Some(python) = python_with("pyarrow", &PACKAGES) else { return };
+    let Some(python) = python_with("pyarrow", &PACKAGES, &[]) else { return };
     let folder = tempfile::tempdir().unwrap();
     let visitors: Vec<String> = (0..20).map(|n| visitor(n).to_string()).collect();
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/parquet/write.py");

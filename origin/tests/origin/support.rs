@@ -35,6 +35,16 @@ pub(crate) fn now() -> Millis {
     Millis::try_from(since.as_millis()).unwrap()
 }
 
+/// Number of cases of a test, short and long: the long one if the variable `CAUSEWAY_LONG` is set, as `cargo xtask test full` does.
+pub(crate) fn cases([short, long]: [u64; 2]) -> u64 {
+    if std::env::var_os("CAUSEWAY_LONG").is_some() { long } else { short }
+}
+
+/// Variable that leaves out the tests that need Python or Spark.
+const NO_SPARK: &str = "CAUSEWAY_NO_SPARK";
+/// Variable that lets these tests fail where they cannot run; `cargo xtask test` sets it where Java and Python are there.
+const DEMAND_SPARK: &str = "CAUSEWAY_DEMAND_SPARK";
+
 /// How long what comes by itself may take.
 pub(crate) const SOON: Duration = Duration::from_secs(30);
 
@@ -409,26 +419,44 @@ pub(crate) fn hold(place: &Place, file: &str) -> rusqlite::Connection {
     other
 }
 
-/// Runs a program that a test needs, to its end.
-pub(crate) fn run_tool(command: &mut Command) {
-    let output = command.output();
-    let done = output.as_ref().is_ok_and(|output| output.status.success());
-    assert!(done, "{command:?}: {output:?}; with CAUSEWAY_NO_SPARK=1 neither Python nor Spark is asked");
+/// A Python with these packages, in a folder of this name below the target folder. `None` where the test is left out: the user
+/// asked for it, or a program or a package cannot be had and [`DEMAND_SPARK`] is not set. The reason goes to standard error.
+pub(crate) fn python_with(name: &str, packages: &[&str], programs: &[&str]) -> Option<PathBuf> {
+    let result = if std::env::var_os(NO_SPARK).is_some() {
+        Err(format!("{NO_SPARK} is set"))
+    } else {
+        let missing = programs.iter().find(|program| !succeeds(Command::new(program).arg("-version")));
+        missing.map_or_else(|| make_python(name, packages), |program| Err(format!("there is no {program}")))
+    };
+    if let Err(reason) = &result {
+        let is_demanded = std::env::var_os(DEMAND_SPARK).is_some() && std::env::var_os(NO_SPARK).is_none();
+        assert!(!is_demanded, "{reason}; {NO_SPARK}=1 leaves out the tests that need {name}");
+        // The test's own output is shown only if the test fails.
+        let line = format!("LEFT OUT: a test that needs {name}: {reason}\n");
+        std::io::stderr().write_all(line.as_bytes()).unwrap();
+    }
+    result.ok()
 }
 
-/// A Python with these packages, in a folder of this name. `None` where it is said that there is to be no Python.
-pub(crate) fn python_with(name: &str, packages: &[&str]) -> Option<PathBuf> {
-    if std::env::var_os("CAUSEWAY_NO_SPARK").is_some() {
-        eprintln!("skipped: CAUSEWAY_NO_SPARK is set");
-        return None;
-    }
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).parent()?.join(name);
+fn succeeds(command: &mut Command) -> bool {
+    command.output().is_ok_and(|output| output.status.success())
+}
+
+/// Makes the Python unless it is there. The error says which command failed.
+fn make_python(name: &str, packages: &[&str]) -> Result<PathBuf, String> {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name(name);
     let (python, stamp) = (folder.join("bin/python"), folder.join("stamp"));
     if std::fs::read_to_string(&stamp).is_ok_and(|made_from| made_from == packages.join(" ")) {
-        return Some(python);
+        return Ok(python);
     }
-    run_tool(Command::new("python3").args(["-m", "venv"]).arg(&folder));
-    run_tool(Command::new(&python).args(["-m", "pip", "install", "--quiet"]).args(packages));
+    let mut install = Command::new(&python);
+    install.args(["-m", "pip", "install", "--quiet"]).args(packages);
+    for command in [Command::new("python3").args(["-m", "venv"]).arg(&folder), &mut install] {
+        let output = command.output().map_err(|error| format!("{command:?}: {error}"))?;
+        if !output.status.success() {
+            return Err(format!("{command:?}: {}", String::from_utf8_lossy(&output.stderr).trim()));
+        }
+    }
     std::fs::write(&stamp, packages.join(" ")).unwrap();
-    Some(python)
+    Ok(python)
 }

@@ -1,4 +1,5 @@
-//! The frame of a KV value, built by hand: tag, base64 of CRC-32 and bytes.
+//! The frame of a KV value, made by hand: tag, base64 of CRC-32 and bytes.
+#![expect(clippy::unwrap_used, reason = "a test may fail")]
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;

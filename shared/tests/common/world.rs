@@ -1,6 +1,7 @@
-//! A small world in memory: browsers with cookie jars, an edge that performs the identity steps, a queue, an origin
-//! that folds facts and publishes, and a KV that remembers every value of a key. Each test decides what is late or
-//! lost.
+//! A small world in memory: browsers with cookie jars, an edge that drives the identity steps, a queue, an origin
+//! that folds facts and publishes, and a KV that remembers every value a key had. What is late or lost is up
+//! to the test.
+#![expect(clippy::unwrap_used, reason = "a test may fail")]
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! The Rust workers that `bench edge` compares with: made from `xtask/peers` by worker-build.
+//! The Rust workers that `bench edge` compares with: made from `bench/peers` by worker-build.
 
 use std::ffi::OsString;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -51,7 +51,7 @@ fn python(project: &Project, name: &str, package: &str, stop: &Stop) -> Result<O
 
 /// Builds what is not there or older than its source. Returns the folder with one entry a peer.
 pub(crate) fn build(project: &Project, env: &[(&'static str, OsString)], stop: &Stop) -> Result<PathBuf> {
-    let source = project.root.join("xtask/peers");
+    let source = project.root.join("bench/peers");
     let folder = project.target.join("peers");
     let stamp = folder.join("stamp");
     let wanted = stamp_of(project, &source)?;

@@ -92,7 +92,7 @@ impl Drop for Node {
 impl Node {
     pub(crate) fn start() -> Result<Self> {
         let mut child = Command::new(path("CAUSEWAY_NODE")?)
-            .arg(path("CAUSEWAY_ROOT")?.join("xtask/bench-wasm/run.mjs"))
+            .arg(path("CAUSEWAY_ROOT")?.join("bench/wasm/run.mjs"))
             .arg(path("CAUSEWAY_BENCH_WASM")?)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

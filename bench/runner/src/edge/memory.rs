@@ -57,7 +57,7 @@ fn play(ads: u64, first: u32, requests: u32) -> Result<Told> {
         "body": body, "now": now, "first": first, "requests": requests,
     });
     let mut node = Command::new(path("CAUSEWAY_NODE")?)
-        .arg(path("CAUSEWAY_ROOT")?.join("xtask/bench-wasm/memory.mjs"))
+        .arg(path("CAUSEWAY_ROOT")?.join("bench/wasm/memory.mjs"))
         .arg(path("CAUSEWAY_EDGE_BUNDLE")?)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

@@ -85,7 +85,7 @@ impl Says {
 /// the edge.
 pub(crate) fn all(fixture: &Fixture, ads: bool, beside: &[(String, PathBuf)]) -> Result<Vec<Peer>> {
     let built = path("CAUSEWAY_PEERS")?;
-    let js = path("CAUSEWAY_ROOT")?.join("xtask/peers/js");
+    let js = path("CAUSEWAY_ROOT")?.join("bench/peers/js");
     let rust = |name: &str| worker_build(&built.join(name));
     let script = |name: &str| vec![module("worker.js", js.join(name)), module("./common.mjs", js.join("common.mjs"))];
     if ads {
