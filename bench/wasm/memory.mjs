@@ -1,11 +1,11 @@
-// Plays requests on the bundled worker, and says how much memory its instance has: after the first part of them, and at the end.
-// Started with the folder of the bundle; reads the world as JSON from standard input.
+// Plays requests on the bundled worker, and prints the memory of its instance after the first part of them and at the
+// end. The argument is the folder of the bundle; standard input has the world as JSON.
 
 import { readFileSync } from "node:fs";
 
 import { EventContext, loadWorker } from "../../tests/platform/worker.mjs";
 
-// The instance's memory is seen as it is made.
+// The memory is recorded when the instance is created.
 let memory;
 const { Instance } = WebAssembly;
 WebAssembly.Instance = class extends Instance {

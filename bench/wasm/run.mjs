@@ -1,6 +1,6 @@
-// Runs the module's loops for the bench, which writes one request a line and reads one answer a line:
+// Runs the module's loops for the bench, which writes one request per line and reads one answer per line:
 // {"what": "counting", "count": 1000, "times": 500} → {"answer": …, "us": …}.
-// Started with the folder of the module and its glue.
+// The argument is the folder of the module and its glue code.
 
 import { readFileSync } from "node:fs";
 import { join } from "node:path";

@@ -1,4 +1,4 @@
-//! Attributes at the edge: what a call brings of them, and what `/v1/me` shows.
+//! Attributes at the edge: the attributes of a call, and the attributes that `/v1/me` shows.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
 
 use std::collections::BTreeMap;
@@ -7,7 +7,7 @@ use crate::browser::{self, answer, body, complete, fact_count, facts, keep_cooki
 use causeway_edge::{Engine, HttpAnswer, ReadFault};
 use causeway_shared::base::ids::{AltHash, Epoch, FactId, KindCode, Millis, SnapshotVersion, TenantId, VisitorId};
 use causeway_shared::base::limits;
-use causeway_shared::facts::attributes::{AttributeValue as Said, NameToken, ValueKind};
+use causeway_shared::facts::attributes::{AttributeValue, NameToken, ValueKind};
 use causeway_shared::facts::fact::{Fact, FactKind};
 use causeway_shared::keys::key_ring::{KeyRing, KeySet, KeyStage, RingKey, TenantKeys};
 use causeway_shared::profiles::membership::Membership;
@@ -31,7 +31,7 @@ struct World {
     gpc: &'static str,
     proof: String,
     kv: BTreeMap<String, String>,
-    /// Why reads return nothing.
+    /// The fault of all KV reads, if any.
     fault: Option<ReadFault>,
     /// The keys of each read of the last call.
     reads: Vec<Vec<String>>,
@@ -93,7 +93,7 @@ impl World {
         let head = format!("{method}\nhttp://localhost{path}\n{cookies}\n\n{gpc}\n\n{agent}\n{proof}");
         let step = self.engine.begin(&head, body.as_bytes(), self.now, seed(0, self.now));
         self.reads.clear();
-        // The pointer to the catalogue and the model are read now and then in the same bulk.
+        // The pointer to the catalogue and the model are read periodically, in the same bulk read.
         let standing = kv_keys::standing_keys(&self.tenant);
         let step = complete(&mut self.engine, step, |keys| {
             let own: Vec<String> = keys.iter().filter(|key| !standing.contains(key)).cloned().collect();
@@ -110,14 +110,14 @@ impl World {
         let answer = self.send(method, path, body);
         let facts = facts(&answer);
         assert!(facts.iter().all(|fact| fact.check(self.now) == Ok(())));
-        let said = facts.into_iter().filter_map(|fact| match fact.what {
+        let written = facts.into_iter().filter_map(|fact| match fact.what {
             FactKind::Attributes { writes } => Some(writes),
             _ => None,
         });
-        let as_json = |writes: Vec<(String, Option<Said>)>| {
+        let as_json = |writes: Vec<(String, Option<AttributeValue>)>| {
             writes.into_iter().map(|(name, value)| (name, value.map_or(Value::Null, |v| v.to_json()))).collect()
         };
-        (browser::body(&answer), said.map(as_json).map(Value::Object).collect())
+        (browser::body(&answer), written.map(as_json).map(Value::Object).collect())
     }
 
     fn decide(&mut self, user: &Value) -> (Value, Vec<Value>) {
@@ -128,7 +128,7 @@ impl World {
         self.call("POST", "/v1/events", events)
     }
 
-    /// Puts the pages of names into the KV as the origin publishes them.
+    /// Puts the pages of attribute names into the KV as the origin publishes them.
     fn publish(&mut self, names: &[(&str, ValueKind)]) {
         let all: Vec<(String, ValueKind)> = names.iter().map(|(name, kind)| ((*name).to_owned(), *kind)).collect();
         for (n, page) in all.chunks(limits::ATTRIBUTE_PAGE).enumerate() {
@@ -139,9 +139,9 @@ impl World {
     }
 
     /// A snapshot of the visitor as member ann's, with a sibling of one page and these attributes.
-    fn snapshot(&mut self, own: VisitorId, said: &[(u16, Said)], of_sibling: &[(u16, Said)]) {
+    fn snapshot(&mut self, own: VisitorId, own_values: &[(u16, AttributeValue)], of_sibling: &[(u16, AttributeValue)]) {
         let sibling = VisitorId::mint(NOW - 1_000, [9; 10]);
-        let of = |visitor, n: u8, said: &[(u16, Said)]| {
+        let of = |visitor, n: u8, values: &[(u16, AttributeValue)]| {
             let what = FactKind::Attributes { writes: Vec::new() };
             let fact = Fact {
                 position: 0,
@@ -152,10 +152,10 @@ impl World {
                 what,
             };
             let mut profile = Profile::default();
-            profile.assign(&fact, said.iter().map(|(token, value)| (NameToken(*token), Some(value.clone()))));
+            profile.assign(&fact, values.iter().map(|(token, value)| (NameToken(*token), Some(value.clone()))));
             (visitor, profile.sub_profile(SnapshotVersion { restore: 0, counter: 1 }, visitor == own))
         };
-        let profiles = [of(own, 2, said), of(sibling, 1, of_sibling)].into_iter().collect();
+        let profiles = [of(own, 2, own_values), of(sibling, 1, of_sibling)].into_iter().collect();
         let admits = [own, sibling].into();
         let membership = Membership { epoch: Epoch(1), devices: 2, admits, ..Membership::default() };
         let version = SnapshotVersion { restore: 0, counter: 1 };
@@ -181,7 +181,7 @@ fn attributes_of_an_event_become_one_fact() {
     let expected = json!({
         "shoe_size": 42, "vip": true, "since": "2026-10-16", "tags": ["a", "b"], "score": 0.5, "x": null,
     });
-    assert_eq!(facts, [expected], "what is set and removed is set");
+    assert_eq!(facts, [expected], "an attribute that is set and removed is set");
     // A repeat under the client's own id makes one fact.
     let event = json!({ "type": "attributes", "id": "m-1", "set": { "vip": true } });
     let (answer, facts) = world.events(&json!([event, event]));
@@ -224,8 +224,8 @@ fn a_whole_number_that_is_not_kept_exactly_is_refused_however_long_it_is() {
     for digits in ["9007199254740993", "18446744073709551615", "123456789012345678901234567890"] {
         let event = format!(r#"[{{"type":"attributes","set":{{"score":{digits},"vip":true}}}}]"#);
         let answer = world.send_text("POST", "/v1/events", &event);
-        let told: Value = serde_json::from_slice(&answer.body).unwrap();
-        assert_eq!((codes(&told), &told["accepted"]), (vec![(0, "out_of_bounds")], &json!(1)), "{digits}");
+        let reply: Value = serde_json::from_slice(&answer.body).unwrap();
+        assert_eq!((codes(&reply), &reply["accepted"]), (vec![(0, "out_of_bounds")], &json!(1)), "{digits}");
     }
 }
 
@@ -333,7 +333,7 @@ fn an_attribute_that_is_no_valid_json_value_is_refused_alone_and_the_page_gets_i
         let answer = world.send_text("POST", "/v1/decide", &format!(r#"{{"user":{{"attributes":{attributes}}}}}"#));
         (answer.status, body(&answer)["attributes"].clone())
     };
-    // Half of an emoji, as `JSON.stringify` writes a truncated text; a number over the range of JSON readers.
+    // Half of an emoji, as `JSON.stringify` writes a truncated text; a number out of the range of JSON readers.
     let odd = r#"{"half":"\ud83d","vast":1e999,"b":true}"#;
     assert_eq!(decide(odd), (200, json!({ "vast": "malformed" })));
     for whole in ["[]", "7"] {
@@ -427,7 +427,7 @@ fn valid_session_cookies_of_different_members_prove_neither() {
         let (me, _) = world.call("GET", "/v1/me", &Value::Null);
         me.get("view").is_some()
     };
-    assert!(is_proven(&|world| vec![sign(world, "ann", 0), sign(world, "ann", 1_000)]), "two of one member");
+    assert!(is_proven(&|world| vec![sign(world, "ann", 0), sign(world, "ann", 1_000)]), "two proofs of one member");
     assert!(!is_proven(&|world| vec![sign(world, "mallory", 0), sign(world, "ann", 0)]));
     assert!(!is_proven(&|world| vec![sign(world, "ann", 0), sign(world, "mallory", 0)]));
     // The fifth value may be the member's own: cookies of a longer path come first.
@@ -448,8 +448,8 @@ fn me_shows_the_persons_attributes_by_name_to_a_proven_member() {
     world.now += 60_000;
     let own: VisitorId = answer["visitor"].as_str().unwrap().parse().unwrap();
     world.publish(&[("shoe_size", ValueKind::Integer), ("vip", ValueKind::Bool), ("since", ValueKind::Date)]);
-    let sibling = [(1, Said::Bool(true)), (0, Said::Integer(43)), (9, Said::Bool(true))];
-    world.snapshot(own, &[(0, Said::Integer(42)), (2, Said::Date(20_742))], &sibling);
+    let sibling = [(1, AttributeValue::Bool(true)), (0, AttributeValue::Integer(43)), (9, AttributeValue::Bool(true))];
+    world.snapshot(own, &[(0, AttributeValue::Integer(42)), (2, AttributeValue::Date(20_742))], &sibling);
     let (me, _) = world.call("GET", "/v1/me", &Value::Null);
     assert_eq!(me["attributes"], json!({ "shoe_size": 43, "vip": true, "since": "2026-10-16" }));
     assert_eq!((&me["kv_reads"], world.reads.len()), (&json!(1), 1));

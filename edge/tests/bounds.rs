@@ -1,4 +1,4 @@
-//! Bounds of an isolate: on the visitors that one network mints, on a visitor's events, and on requests that wait.
+//! Bounds of an isolate: visitors minted for one network, events of one visitor, and pending requests.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
 
 use crate::browser::{Browser, answer, body, fact_count, facts, facts_limit, is_overloaded, object_call, read, seed};
@@ -10,10 +10,10 @@ use causeway_shared::keys::ad_token::{self, AdToken};
 use causeway_shared::wire::{self, kv_keys};
 use serde_json::{Value, json};
 
-/// Requests that may wait at once.
+/// The most pending requests of an isolate.
 const PENDING_REQUESTS: usize = 1_024;
 
-/// A browser whose cookie names a member, with the proof of another one.
+/// A browser whose cookie names one member and whose request has the proof of another.
 fn cookie_of_ann() -> Browser {
     let mut browser = Browser::new("allow");
     browser.prove("ann");
@@ -92,7 +92,7 @@ fn a_visitors_events_have_a_limit_of_their_own_and_a_tenant_names_both_limits() 
     let accepted = browser.send("POST", "/v1/events", r#"[{"type":"track","name":"stay"}]"#);
     assert_eq!(facts_limit(&accepted).cloned(), limit("EVENTS_LIMIT", &format!("demo {visitor}")));
     let refused = browser.send("POST", "/v1/events", r#"[{"type":"track"}]"#);
-    assert_eq!(refused.facts, None, "without a fact no limit is asked");
+    assert_eq!(refused.facts, None, "without a fact no limit is checked");
     let mut own = Browser::of("allow", &json!({ "mint_limit": "MINT_NEWS", "events_limit": "EVENTS_NEWS" }));
     assert_eq!(read(own.begin("POST", "/v1/decide", "{}")).mint_limit, limit("MINT_NEWS", "demo"));
     let visitor = own.visit();
@@ -162,7 +162,7 @@ fn a_request_over_the_bound_is_refused_and_those_that_wait_go_on_to_their_answer
     let mut waiting: Vec<KvRead> =
         (0..PENDING_REQUESTS).map(|_| read(browser.begin("POST", "/v1/decide", "{}"))).collect();
     assert!(is_overloaded(&browser.begin("POST", "/v1/decide", "{}")));
-    // A request that waits for its second read takes the place of its first.
+    // The second read of a request counts in place of its first.
     let begun = waiting.pop().unwrap();
     let second = read(read_snapshot(&mut browser, begun, &snapshot, &lookup));
     assert!(is_overloaded(&browser.begin("POST", "/v1/decide", "{}")));
@@ -205,7 +205,7 @@ fn data_that_all_requests_share_is_charged_to_none() {
     let mut browser = Browser::new("allow");
     browser.prove("ann");
     let lookup = lookup_of_ann(&browser);
-    // Requests that arrive together in a cold isolate: each reads the model, which is as long as it may be.
+    // Requests that arrive together in a cold isolate: each reads a model of the greatest allowed length.
     let model = "x".repeat(400_000);
     let begun: Vec<KvRead> = (0..100).map(|_| read(browser.begin("POST", "/v1/decide", "{}"))).collect();
     let value = |key: &str| match key.split(':').collect::<Vec<_>>()[..] {
@@ -238,7 +238,7 @@ fn a_kind_that_a_page_names_replaces_no_field_of_the_answer() {
     }
 }
 
-/// What an answer says of the fields of a body: the field and the code of each note.
+/// The field and the code of each note of an answer, in its array `of`.
 fn notes(answer: &Value, of: &str) -> Vec<(String, String)> {
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     let all = answer[of].as_array().into_iter().flatten();
@@ -279,10 +279,10 @@ fn a_bad_field_costs_only_itself_and_the_answer_names_it() {
         (json!({ "placements": [top], &long: 1 }), "warnings", &long[..128], "unknown_field"),
     ] {
         let answer = Browser::new("allow").send("POST", "/v1/decide", call.to_string());
-        let told = body(&answer);
-        assert_eq!(answer.status, 200, "{call}: {told}");
-        assert!(told["decisions"].as_array().is_some_and(|all| !all.is_empty()), "{call}: {told}");
-        assert!(notes(&told, of).contains(&(field.to_owned(), code.to_owned())), "{call}: {told}");
+        let reply = body(&answer);
+        assert_eq!(answer.status, 200, "{call}: {reply}");
+        assert!(reply["decisions"].as_array().is_some_and(|all| !all.is_empty()), "{call}: {reply}");
+        assert!(notes(&reply, of).contains(&(field.to_owned(), code.to_owned())), "{call}: {reply}");
     }
 }
 
@@ -291,14 +291,14 @@ fn whole_numbers_of_a_call_may_be_written_as_floats() {
     let consent = json!({ "gpp": "DBAA", "gpp_sid": [2.0] });
     let top = json!({ "id": "top", "sizes": [[728.0, 90.0]], "floor_micros": 100_000.0 });
     for call in [json!({ "placements": [top] }), json!({ "placements": [top], "consent": consent })] {
-        let told = body(&Browser::new("allow").send("POST", "/v1/decide", call.to_string()));
-        assert_eq!(told["decisions"][0]["placement"], "top", "{told}");
-        assert_eq!((&told["rejected"], &told["warnings"]), (&Value::Null, &Value::Null), "{told}");
+        let reply = body(&Browser::new("allow").send("POST", "/v1/decide", call.to_string()));
+        assert_eq!(reply["decisions"][0]["placement"], "top", "{reply}");
+        assert_eq!((&reply["rejected"], &reply["warnings"]), (&Value::Null, &Value::Null), "{reply}");
     }
     for (name, value) in [("floor_micros", json!(0.5)), ("sizes", json!([[1.5, 1]])), ("floor_micros", json!(1e300))] {
         let call = json!({ "placements": [{ "id": "top", name: value }] });
-        let told = body(&Browser::new("allow").send("POST", "/v1/decide", call.to_string()));
-        assert_eq!(notes(&told, "rejected"), [("placements[0]".to_owned(), "malformed".to_owned())], "{told}");
+        let reply = body(&Browser::new("allow").send("POST", "/v1/decide", call.to_string()));
+        assert_eq!(notes(&reply, "rejected"), [("placements[0]".to_owned(), "malformed".to_owned())], "{reply}");
     }
 }
 
@@ -327,8 +327,8 @@ fn an_id_that_stands_for_a_missing_one_is_refused_and_named() {
         let call = json!({ "placements": [{ "id": "top" }], "user": { "ids": { "member": value } } });
         let answer = browser.send("POST", "/v1/decide", call.to_string());
         let why = if value.is_empty() { "empty" } else { "placeholder" };
-        let told = body(&answer);
-        assert_eq!(told["member"], json!(why), "{told}");
+        let reply = body(&answer);
+        assert_eq!(reply["member"], json!(why), "{reply}");
         assert!(!facts(&answer).iter().any(|fact| matches!(fact.what, FactKind::Alias { .. })), "{value}");
     }
 }
@@ -341,8 +341,8 @@ fn a_body_that_is_no_json_object_is_malformed() {
         [r#"{"placements": [{"id": "to"#, r#"{"page": 1"#, "{nothing}", "[]", "7", "", &format!(r#"{{"other": {deep}"#)]
     {
         let refused = answer(browser.begin("POST", "/v1/decide", call));
-        let told = body(&refused);
-        assert_eq!((refused.status, &told["error"]["code"]), (400, &json!("malformed")), "{call:.80}");
+        let reply = body(&refused);
+        assert_eq!((refused.status, &reply["error"]["code"]), (400, &json!("malformed")), "{call:.80}");
     }
 }
 

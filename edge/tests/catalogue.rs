@@ -1,5 +1,5 @@
-//! The catalogue's way to a decision: read in parallel with other reads, cached by the isolate, and never older than the
-//! version before.
+//! The catalogue of a decision: read in parallel with other reads, cached by the isolate, and never older than the
+//! previous version.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
 
 use std::collections::{BTreeMap, VecDeque};
@@ -157,7 +157,7 @@ fn few_concurrent_requests_read_a_catalogue_and_the_others_use_the_cached_one() 
     let reads = |begun: &KvRead| begun.keys.iter().any(|key| key == "c:demo:current");
     let cold: Vec<KvRead> = (0..20).map(|_| begin(&mut isolate)).collect();
     assert_eq!(cold.iter().filter(|begun| reads(begun)).count(), 6);
-    // No read of them returns.
+    // No read returns until the deadline.
     isolate.now += outbox_drain::KV_DEADLINE_MS;
     assert_eq!(used(&isolate.page()).0, &json!("c-1"));
     isolate.now += limits::CATALOGUE_FRESH_MS;
@@ -190,7 +190,7 @@ fn a_page_that_asks_again_is_not_given_the_ads_that_it_shows() {
     assert_eq!((ad(&second), &second["warnings"]), (json!("blue"), &Value::Null));
     let blue = second["decisions"][0]["insertion"].clone();
     assert_eq!(ad(&ask(&json!([red, blue]))), json!("house"));
-    // No script can invent one, and what cannot be read costs only itself.
+    // A script cannot forge a token, and an unreadable token is ignored alone.
     let forged = ask(&json!([red, "v1.1.x.y", 7, null]));
     assert_eq!(ad(&forged), json!("blue"));
     let fields: Vec<&Value> = forged["warnings"].as_array().unwrap().iter().map(|note| &note["field"]).collect();
@@ -338,7 +338,7 @@ fn an_invalid_value_counts_as_absent_and_the_cached_catalogue_stays_in_use() {
         let page = isolate.page();
         assert_eq!((used(&page), &page["degraded"]), ((&json!("c-1"), &json!("red")), &json!([note])));
     }
-    // A form of a later release may contain a bound on an ad that this release does not know.
+    // A document of a later release may contain a bound on an ad that this release does not know.
     let mut newer = flat::encode_catalogue(&FlatCatalogue::default());
     newer[0] += 1;
     isolate.publish_bytes(9, 2, &newer);
@@ -372,7 +372,7 @@ fn concurrent_requests_in_a_cold_isolate_are_served_from_one_catalogue() {
             step => answer(step),
         };
         assert_eq!(used(&body(&answer)), (&json!("c-1"), &json!("red")));
-        // The value that the others read is not unpacked again.
+        // The other requests read an invalid value, which is not decoded, because the catalogue is cached.
         isolate.kv.insert("c:demo:1".to_owned(), "k1garbage".to_owned());
         answered += 1;
     }
@@ -422,7 +422,7 @@ fn actions_on_placed_ads_count_while_the_catalogue_is_late() {
     let page = isolate.page();
     let of = |name: &str| page["decisions"][0][name].as_str().unwrap().to_owned();
     let cold = || Isolate { fault: Some(ReadFault::Late), ..Isolate::new() };
-    // The token says that its ad is not under strict caps: no object is asked.
+    // The token states that its ad is not under strict caps: no object is called.
     let seen = cold().send("GET", &of("impression_url"), "", "");
     assert_eq!(fact_count(&seen), 1);
     // A click is sent again for its ad's landing address. The second try gets the publisher's address.
@@ -474,12 +474,12 @@ fn the_model_comes_with_the_pointer_and_an_older_one_is_not_adopted() {
     assert!(page["decisions"][0]["price_micros"].as_u64() > Some(40_000_000), "{page}");
     assert_eq!(isolate.health()["model"], "0.9");
     put(&mut isolate, 8, 4);
-    assert_eq!(used(&isolate.page()).1, "blue", "an older one");
+    assert_eq!(used(&isolate.page()).1, "blue", "an older model");
     for value in ["w1something", ""] {
         isolate.kv.insert(kv_keys::model_key(&tenant()), value.to_owned());
         isolate.now += limits::CATALOGUE_FRESH_MS;
         let page = isolate.page();
-        assert_eq!((used(&page).1, &page["degraded"]), (&json!("blue"), &json!(["model_bad"])), "an invalid one");
+        assert_eq!((used(&page).1, &page["degraded"]), (&json!("blue"), &json!(["model_bad"])), "an invalid model");
     }
     put(&mut isolate, 10, 4);
     assert_eq!(used(&isolate.page()).1, "red");
@@ -492,7 +492,7 @@ fn the_model_comes_with_the_pointer_and_an_older_one_is_not_adopted() {
     assert_eq!(isolate.page()["decisions"][0]["price_micros"], 1_000_000, "expired");
 }
 
-/// `strict.json` is the KV of the worker's tests: a catalogue whose one ad is under a strict cap.
+/// `strict.json` is the KV of the worker's tests: a catalogue with one ad, which is under a strict cap.
 #[test]
 fn the_catalogue_of_the_workers_tests_is_what_the_origin_would_publish() {
     let mut isolate = Isolate::new();

@@ -1,4 +1,4 @@
-//! Click addresses: what counts as a click, and what does not.
+//! Click addresses: which requests count as a click.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
 
 use crate::browser::{Browser, answer, body, complete, facts, header, seed, values};
@@ -62,7 +62,7 @@ fn a_click_counts_where_a_whole_page_is_navigated_to_and_not_in_a_frame() {
     }
 }
 
-/// What the worker counts of the answers to each route that counts, with this method of the pixels, `Sec-Purpose` and agent.
+/// The notes of the answers of all counting routes, with this method for pixels, this `Sec-Purpose` and this user agent.
 fn filtered(method: &str, purpose: &str, agent: &str) -> Vec<Vec<&'static str>> {
     let mut browser = Browser::of("allow", &json!({ "house_landing": "https://shop.example/" }));
     let placed = body(&browser.send("POST", "/v1/decide", r#"{"placements":[{"id":"top"}]}"#));

@@ -71,8 +71,8 @@ fn cookies_that_are_too_long_to_be_read_permit_nothing() {
         let mut browser = Browser::new("allow");
         browser.cookies = vec![format!("x={}", "x".repeat(length))];
         let answer = browser.send("POST", "/v1/decide", "{}");
-        let (told, sets) = (body(&answer), set_cookies(&answer).next().is_some());
-        assert_eq!((told["consent"] == "full", sets, fact_count(&answer) > 0), (full, full, full), "{told}");
+        let (reply, sets) = (body(&answer), set_cookies(&answer).next().is_some());
+        assert_eq!((reply["consent"] == "full", sets, fact_count(&answer) > 0), (full, full, full), "{reply}");
     }
 }
 
@@ -91,9 +91,9 @@ fn applicable_sections_without_a_string_refuse_as_undecodable() {
     for (sections, reason) in [(json!([7]), "undecodable"), (json!([-1]), ""), (json!([]), "")] {
         let mut browser = Browser::new("allow");
         let answer = browser.send("POST", "/v1/decide", json!({ "consent": { "gpp_sid": sections } }).to_string());
-        let told = body(&answer);
-        assert_eq!(told["reason"].as_str().unwrap_or_default(), reason, "{sections}");
-        assert_eq!(told["visitor"].is_null(), !reason.is_empty(), "{sections}");
+        let reply = body(&answer);
+        assert_eq!(reply["reason"].as_str().unwrap_or_default(), reason, "{sections}");
+        assert_eq!(reply["visitor"].is_null(), !reason.is_empty(), "{sections}");
         assert_eq!(fact_count(&answer), u16::from(reason.is_empty()), "{sections}");
     }
 }
@@ -112,8 +112,8 @@ fn body_and_cookies_must_both_permit_so_that_no_next_call_withdraws_a_minted_vis
         assert!(!withdrawn, "{cookie} {tcf}");
         minted
     };
-    let said = ["", CONSENTS, REFUSES, "garbage"];
-    let minted = said.map(|cookie| said.map(|tcf| decide(cookie, tcf)));
+    let signals = ["", CONSENTS, REFUSES, "garbage"];
+    let minted = signals.map(|cookie| signals.map(|tcf| decide(cookie, tcf)));
     let expected = [[false, true, false, false], [true, true, false, false], [false; 4], [false; 4]];
     assert_eq!(minted, expected);
 }
@@ -142,32 +142,32 @@ fn a_repeated_consent_or_one_of_another_json_type_refuses_with_a_warning() {
         (r#""consent":false"#.to_owned(), "consent", "malformed"),
     ] {
         let answer = decide_raw(&format!("{{{consent}}}"));
-        let said = body(&answer);
-        assert_eq!((&said["visitor"], &said["reason"]), (&Value::Null, &json!("undecodable")), "{consent}");
+        let reply = body(&answer);
+        assert_eq!((&reply["visitor"], &reply["reason"]), (&Value::Null, &json!("undecodable")), "{consent}");
         assert_eq!((set_cookies(&answer).count(), fact_count(&answer)), (0, 0), "{consent}");
-        let warning = &said["warnings"][0];
-        assert_eq!((&warning["field"], &warning["code"]), (&json!(field), &json!(code)), "{consent} {said}");
+        let warning = &reply["warnings"][0];
+        assert_eq!((&warning["field"], &warning["code"]), (&json!(field), &json!(code)), "{consent} {reply}");
     }
-    // A field that is no signal says nothing, however often it comes.
-    let said = body(&decide_raw(&format!(r#"{{"consent":{{{yes},"x":1,"x":2}}}}"#)));
-    assert_eq!((&said["consent"], &said["warnings"][0]["code"]), (&json!("full"), &json!("unknown_field")));
+    // A field that is no signal has no effect, even if it is repeated.
+    let reply = body(&decide_raw(&format!(r#"{{"consent":{{{yes},"x":1,"x":2}}}}"#)));
+    assert_eq!((&reply["consent"], &reply["warnings"][0]["code"]), (&json!("full"), &json!("unknown_field")));
 }
 
 #[test]
 fn a_repeated_field_that_is_no_consent_is_named_and_its_last_value_counts() {
-    let said = body(&decide_raw(r#"{"placements":[],"placements":[{"id":"top"}]}"#));
-    assert_eq!((said["decisions"].as_array().map(Vec::len), &said["consent"]), (Some(1), &json!("full")));
+    let reply = body(&decide_raw(r#"{"placements":[],"placements":[{"id":"top"}]}"#));
+    assert_eq!((reply["decisions"].as_array().map(Vec::len), &reply["consent"]), (Some(1), &json!("full")));
     assert_eq!(
-        (&said["warnings"][0]["field"], &said["warnings"][0]["code"]),
+        (&reply["warnings"][0]["field"], &reply["warnings"][0]["code"]),
         (&json!("placements"), &json!("repeated"))
     );
 }
 
 #[test]
 fn parts_of_a_call_are_objects_and_no_arrays_of_their_values() {
-    let said = body(&decide_raw(r#"{"placements":[["top",[],"",0]],"page":["https://pub.example/"],"user":[{}]}"#));
-    assert_eq!((&said["decisions"], &said["rejected"][0]["field"]), (&json!([]), &json!("placements[0]")), "{said}");
-    let warned: Vec<&Value> = said["warnings"].as_array().unwrap().iter().map(|one| &one["field"]).collect();
+    let reply = body(&decide_raw(r#"{"placements":[["top",[],"",0]],"page":["https://pub.example/"],"user":[{}]}"#));
+    assert_eq!((&reply["decisions"], &reply["rejected"][0]["field"]), (&json!([]), &json!("placements[0]")), "{reply}");
+    let warned: Vec<&Value> = reply["warnings"].as_array().unwrap().iter().map(|one| &one["field"]).collect();
     assert_eq!(warned, ["page", "user"]);
 }
 
@@ -186,9 +186,9 @@ fn each_source_with_an_applicable_section_must_bring_a_permitting_string() {
         let mut browser = Browser::new("allow");
         browser.cookies = cookies.iter().map(|cookie| (*cookie).to_owned()).collect();
         let answer = browser.send("POST", "/v1/decide", json!({ "consent": consent }).to_string());
-        let said = body(&answer);
-        assert_eq!(said["reason"].as_str().unwrap_or_default(), reason, "{cookies:?} {consent}");
-        assert_eq!(said["visitor"].is_null(), !reason.is_empty(), "{cookies:?} {consent}");
+        let reply = body(&answer);
+        assert_eq!(reply["reason"].as_str().unwrap_or_default(), reason, "{cookies:?} {consent}");
+        assert_eq!(reply["visitor"].is_null(), !reason.is_empty(), "{cookies:?} {consent}");
     }
 }
 
@@ -199,8 +199,8 @@ fn an_applicable_section_that_is_not_known_yet_leaves_a_returning_visitor_its_co
     for sections in [json!([28]), json!([7, 28])] {
         let consent = json!({ "consent": { "gpp": "DBABLA~BVQqAAAAAgA.QA", "gpp_sid": sections } });
         let answer = browser.send("POST", "/v1/decide", consent.to_string());
-        let said = body(&answer);
-        assert_eq!((&said["visitor"], &said["reason"]), (&Value::Null, &json!("unknown_section")), "{sections}");
+        let reply = body(&answer);
+        assert_eq!((&reply["visitor"], &reply["reason"]), (&Value::Null, &json!("unknown_section")), "{sections}");
         assert_eq!((set_cookies(&answer).count(), fact_count(&answer)), (0, 0), "{sections}");
     }
     assert_eq!(browser.visit(), visitor);

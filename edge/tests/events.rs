@@ -33,7 +33,7 @@ fn pages_of_one_half_hour_are_one_session_even_where_no_cookie_stores_it() {
     browser.now += 20 * MINUTE_MS;
     let running = sessions(&browser.send("POST", "/v1/events", page));
     assert_eq!(running.len(), 1);
-    // It has ended; half an hour later the next one has ended too.
+    // That session has ended; half an hour later the next one has ended too.
     browser.now = (browser.now / limits::SESSION_IDLE_MS + 3) * limits::SESSION_IDLE_MS;
     let mut later = sessions(&browser.send("POST", "/v1/events", page));
     browser.now += 20 * MINUTE_MS;
@@ -59,7 +59,7 @@ fn a_page_that_sends_events_only_stays_in_one_session_until_thirty_idle_minutes(
         browser.now += 29 * MINUTE_MS;
         assert_eq!(send(&mut browser), first, "{}", browser.now);
     }
-    // A decision goes on with it, and events go on with what a decision saw.
+    // A decision continues the session of events, and events continue the session of a decision.
     let decided = browser.send("POST", "/v1/decide", r#"{"placements":[]}"#);
     browser.keep(&decided);
     assert_eq!(sessions(&decided), first);
@@ -68,7 +68,7 @@ fn a_page_that_sends_events_only_stays_in_one_session_until_thirty_idle_minutes(
     assert!(second.is_disjoint(&first), "thirty idle minutes");
     browser.now += 29 * MINUTE_MS;
     assert_eq!(send(&mut browser), second);
-    // An event that is no page writes no cookie, and the session of another visitor is not looked at.
+    // An event that is no page writes no cookie, and the session of another visitor is not used.
     let track = browser.send("POST", "/v1/events", r#"[{"type":"track","name":"x"}]"#);
     assert!(track.headers.iter().all(|(name, _)| *name != "set-cookie"), "{:?}", track.headers);
     let stolen = browser.cookies.iter().find(|cookie| cookie.contains("cw_session=")).unwrap().clone();
@@ -89,11 +89,11 @@ fn the_facts_of_one_call_fit_one_message_of_the_queue() {
     let answer = browser.send("POST", "/v1/events", format!("[{}]", events.join(",")));
     let bytes = answer.facts.as_ref().unwrap().bytes.len();
     assert!((100_000..128_000).contains(&bytes), "{bytes} bytes");
-    let (told, accepted) = (body(&answer), facts(&answer).len());
-    let rejected = told["rejected"].as_array().unwrap();
-    assert_eq!((told["accepted"].as_u64(), rejected.len()), (Some(accepted as u64), events.len() - accepted));
-    assert!(accepted > 0 && !rejected.is_empty(), "{told}");
-    assert!(rejected.iter().all(|one| one["code"] == "out_of_bounds"), "{told}");
+    let (reply, accepted) = (body(&answer), facts(&answer).len());
+    let rejected = reply["rejected"].as_array().unwrap();
+    assert_eq!((reply["accepted"].as_u64(), rejected.len()), (Some(accepted as u64), events.len() - accepted));
+    assert!(accepted > 0 && !rejected.is_empty(), "{reply}");
+    assert!(rejected.iter().all(|one| one["code"] == "out_of_bounds"), "{reply}");
 }
 
 #[test]
@@ -102,8 +102,8 @@ fn a_character_that_is_not_utf8_costs_only_itself() {
     browser.visit();
     let lines = b"{\"type\":\"page\"}\n{\"type\":\"track\",\"name\":\"\xff\"}\r\n\n{\"type\":\"page\"}\n";
     let answer = browser.send("POST", "/v1/events", lines);
-    let told = body(&answer);
-    assert_eq!((&told["accepted"], &told["rejected"]), (&json!(3), &json!([])));
+    let reply = body(&answer);
+    assert_eq!((&reply["accepted"], &reply["rejected"]), (&json!(3), &json!([])));
     assert!(matches!(&facts(&answer)[1].what, FactKind::Track { name, .. } if name == "\u{FFFD}"));
 }
 
@@ -114,15 +114,15 @@ fn a_purchase_above_the_tenants_largest_value_is_refused() {
     let events = [500_000_000_i64, 500_000_001, -1, i64::MAX]
         .map(|value| json!({ "type": "track", "name": "purchase", "properties": { "value_micros": value } }));
     let answer = browser.send("POST", "/v1/events", json!(events).to_string());
-    let told = body(&answer);
-    let refused: Vec<(u64, &str)> = told["rejected"]
+    let reply = body(&answer);
+    let refused: Vec<(u64, &str)> = reply["rejected"]
         .as_array()
         .unwrap()
         .iter()
         .map(|one| (one["index"].as_u64().unwrap(), one["code"].as_str().unwrap()))
         .collect();
-    assert_eq!(refused, [(1, "value_out_of_range"), (2, "value_out_of_range"), (3, "value_out_of_range")], "{told}");
-    assert_eq!(told["rejected"][0]["message"], "invalid value: expected a number from 0 to 500000000 micros");
+    assert_eq!(refused, [(1, "value_out_of_range"), (2, "value_out_of_range"), (3, "value_out_of_range")], "{reply}");
+    assert_eq!(reply["rejected"][0]["message"], "invalid value: expected a number from 0 to 500000000 micros");
     assert_eq!(facts(&answer).len(), 1);
 }
 
@@ -138,9 +138,9 @@ fn an_action_needs_no_cookie_because_its_insertion_names_the_visitor() {
     assert_eq!(body(&browser.send("POST", "/v1/events", long.to_string()))["rejected"][0]["code"], "too_long");
     // The decision's cookies were not stored: the browser has none.
     let answer = browser.send("POST", "/v1/events", &events);
-    let told = facts(&answer);
-    assert!(matches!(told.as_slice(), [fact] if matches!(fact.what, FactKind::Action { .. })), "{told:?}");
-    assert_eq!(Value::from(told[0].visitor.to_string()), body(&decided)["visitor"]);
+    let recorded = facts(&answer);
+    assert!(matches!(recorded.as_slice(), [fact] if matches!(fact.what, FactKind::Action { .. })), "{recorded:?}");
+    assert_eq!(Value::from(recorded[0].visitor.to_string()), body(&decided)["visitor"]);
     assert_eq!(body(&answer)["rejected"][0]["code"], "no_visitor");
     // A visitor that refuses leaves no fact.
     browser.gpc = "1";
@@ -155,11 +155,11 @@ fn every_invalid_event_is_named_even_after_many_invalid_attributes() {
     let bad: serde_json::Map<String, Value> = (0..64).map(|n| (format!("{n}a"), json!(1))).collect();
     let mut events = vec![json!({ "type": "attributes", "set": bad }); 4];
     events.push(json!({ "type": "nonsense" }));
-    let told = body(&browser.send("POST", "/v1/events", json!(events).to_string()));
-    let rejected = told["rejected"].as_array().unwrap();
+    let reply = body(&browser.send("POST", "/v1/events", json!(events).to_string()));
+    let rejected = reply["rejected"].as_array().unwrap();
     let named: BTreeSet<u64> = rejected.iter().filter_map(|one| one["index"].as_u64()).collect();
-    assert_eq!((told["accepted"].as_u64(), named), (Some(0), (0..5).collect()));
-    assert_eq!(rejected.len(), limits::EVENTS + 1, "as many as a call may have events, and the last one");
+    assert_eq!((reply["accepted"].as_u64(), named), (Some(0), (0..5).collect()));
+    assert_eq!(rejected.len(), limits::EVENTS + 1, "one each up to the bound, one for the rest");
 }
 
 #[test]
@@ -175,10 +175,10 @@ fn of_an_event_that_is_refused_twice_the_first_refusal_is_named_after_many_other
     both.insert("9a".to_owned(), json!(1));
     let twice = json!({ "type": "attributes", "set": both }).to_string();
     let events = [vec![fills; 31], vec![refused; 4], vec![twice]].concat();
-    let told = body(&browser.send("POST", "/v1/events", format!("[{}]", events.join(","))));
-    let rejected = told["rejected"].as_array().unwrap();
+    let reply = body(&browser.send("POST", "/v1/events", format!("[{}]", events.join(","))));
+    let rejected = reply["rejected"].as_array().unwrap();
     let last: Vec<&Value> = rejected.iter().filter(|one| one["index"] == 35).map(|one| &one["code"]).collect();
-    assert_eq!((rejected.len(), last), (limits::EVENTS + 1, vec![&json!("bad_name")]), "{told}");
+    assert_eq!((rejected.len(), last), (limits::EVENTS + 1, vec![&json!("bad_name")]), "{reply}");
 }
 
 #[test]
@@ -194,13 +194,13 @@ fn a_prefetch_that_proves_another_member_is_answered_without_a_visitor() {
         let step = browser.begin("POST", "/v1/decide", "{}");
         let is_limited = matches!(&step, EngineStep::Read(read) if read.mint_limit.is_some());
         let answer = answer(complete(&mut browser.engine, step, |keys| values(keys, |_| None)));
-        let told = body(&answer);
-        assert_eq!((&told["visitor"], &told["reason"]), (&shown, &reason), "{member}");
+        let reply = body(&answer);
+        assert_eq!((&reply["visitor"], &reply["reason"]), (&shown, &reason), "{member}");
         assert_eq!((fact_count(&answer), is_limited), (0, false), "{member}");
     }
 }
 
-/// The facts of one call of events, and what its answer says.
+/// The facts and the answer's body of one call of events.
 fn call(browser: &mut Browser, events: &Value) -> (Vec<causeway_shared::facts::fact::Fact>, Value) {
     let answer = browser.send("POST", "/v1/events", events.to_string());
     (facts(&answer), body(&answer))
@@ -227,8 +227,8 @@ fn a_message_id_names_one_message_of_one_type_and_name() {
     browser.visit();
     let event =
         |name: &str| json!({ "type": "track", "name": name, "id": "order-7", "properties": { "value_micros": 5 } });
-    let (facts, told) = call(&mut browser, &json!([event("checkout"), event("purchase"), event("purchase")]));
-    assert_eq!((facts.len(), &told["accepted"]), (2, &json!(3)), "{told}");
+    let (facts, reply) = call(&mut browser, &json!([event("checkout"), event("purchase"), event("purchase")]));
+    assert_eq!((facts.len(), &reply["accepted"]), (2, &json!(3)), "{reply}");
 }
 
 #[test]
@@ -268,13 +268,13 @@ fn an_event_whose_time_cannot_be_trusted_counts_at_its_receipt() {
         json!(1.5),
     ];
     let events: Vec<Value> = times.iter().map(|at| json!({ "type": "page", "at_ms": at })).collect();
-    let (facts, told) = call(&mut browser, &json!(events));
-    assert_eq!((facts.len(), &told["rejected"]), (times.len(), &json!([])), "{told}");
+    let (facts, reply) = call(&mut browser, &json!(events));
+    assert_eq!((facts.len(), &reply["rejected"]), (times.len(), &json!([])), "{reply}");
     assert!(facts.iter().all(|fact| fact.at == fact.received));
-    let adjusted: Vec<&Value> = told["adjusted"].as_array().unwrap().iter().map(|one| &one["index"]).collect();
+    let adjusted: Vec<&Value> = reply["adjusted"].as_array().unwrap().iter().map(|one| &one["index"]).collect();
     assert_eq!(adjusted, (0..times.len()).map(|n| json!(n)).collect::<Vec<_>>().iter().collect::<Vec<_>>());
-    let (facts, told) = call(&mut browser, &json!([{ "type": "page", "at_ms": (now - day) as f64 }]));
-    assert_eq!((facts[0].at, &told["adjusted"]), (now - day, &Value::Null));
+    let (facts, reply) = call(&mut browser, &json!([{ "type": "page", "at_ms": (now - day) as f64 }]));
+    assert_eq!((facts[0].at, &reply["adjusted"]), (now - day, &Value::Null));
 }
 
 #[test]
@@ -288,9 +288,9 @@ fn a_body_without_one_valid_event_is_refused_and_what_no_event_has_is_named() {
         assert_eq!((answer.status, &body(&answer)["error"]["code"]), (400, &json!("no_valid_event")), "{bad}");
     }
     let answer = browser.send("POST", "/v1/events", "\u{FEFF}[{\"type\":\"page\",\"when\":5}]");
-    let told = body(&answer);
-    assert_eq!((answer.status, &told["accepted"]), (202, &json!(1)), "a byte order mark is skipped");
-    assert_eq!(told["warnings"][0]["message"], "an event has no field `when`");
+    let reply = body(&answer);
+    assert_eq!((answer.status, &reply["accepted"]), (202, &json!(1)), "a byte order mark is skipped");
+    assert_eq!(reply["warnings"][0]["message"], "an event has no field `when`");
 }
 
 #[test]
@@ -300,23 +300,23 @@ fn an_order_is_one_fact_of_its_visitor_whatever_messages_say_it() {
     let buy = |order: Value| json!({ "type": "track", "name": "purchase", "order_id": order, "properties": { "value_micros": 5 } });
     let mut named = buy(json!("o-7"));
     named["id"] = json!("m-1");
-    let (once, told) =
+    let (once, reply) =
         call(&mut browser, &json!([named, buy(json!("o-7")), buy(json!("o-8")), buy(json!(7)), buy(json!("7"))]));
-    assert_eq!((once.len(), &told["accepted"], &told["warnings"]), (3, &json!(5), &Value::Null), "{told}");
-    // As the ecosystem writes it; the field of the event itself counts before it.
+    assert_eq!((once.len(), &reply["accepted"], &reply["warnings"]), (3, &json!(5), &Value::Null), "{reply}");
+    // `properties.order_id` is the ecosystem's form; the event's own field `order_id` takes precedence.
     let property = json!({ "type": "track", "name": "purchase", "properties": { "value": 1, "order_id": "o-7" } });
     let mut both = property.clone();
     both["order_id"] = json!("o-9");
     let (again, _) = call(&mut browser, &json!([property, both]));
     assert_eq!((again[0].id, again.len()), (once[0].id, 2));
-    // A bad one costs itself alone, and one of another event means nothing.
+    // An invalid order id is ignored alone, and the order id of another event has no effect.
     for bad in [json!(""), json!("x".repeat(limits::MESSAGE_ID_BYTES + 1)), json!({}), json!(1.5), json!(-1)] {
-        let (facts, told) = call(&mut browser, &json!([buy(bad.clone())]));
+        let (facts, reply) = call(&mut browser, &json!([buy(bad.clone())]));
         assert!(matches!(&facts[0].what, FactKind::Track { order: None, .. }), "{bad}");
-        assert_eq!(told["warnings"][0]["code"], "order_id", "{told}");
+        assert_eq!(reply["warnings"][0]["code"], "order_id", "{reply}");
     }
-    let (facts, told) = call(&mut browser, &json!([buy(Value::Null), { "type": "page", "order_id": "o-7" }]));
-    assert_eq!((facts.len(), told["warnings"].as_array().map(Vec::len)), (2, Some(1)), "{told}");
+    let (facts, reply) = call(&mut browser, &json!([buy(Value::Null), { "type": "page", "order_id": "o-7" }]));
+    assert_eq!((facts.len(), reply["warnings"].as_array().map(Vec::len)), (2, Some(1)), "{reply}");
 }
 
 #[test]
@@ -324,16 +324,16 @@ fn a_numeric_id_of_an_event_is_its_decimal_text_and_a_bad_one_costs_only_itself(
     let mut browser = Browser::new("allow");
     browser.visit();
     let event = |id: Value| json!({ "type": "track", "name": "saved", "id": id });
-    let (facts, told) = call(&mut browser, &json!([event(json!(7)), event(json!("7")), event(json!(7.0))]));
-    assert_eq!((facts.len(), &told["accepted"], &told["warnings"]), (1, &json!(3), &Value::Null), "{told}");
+    let (facts, reply) = call(&mut browser, &json!([event(json!(7)), event(json!("7")), event(json!(7.0))]));
+    assert_eq!((facts.len(), &reply["accepted"], &reply["warnings"]), (1, &json!(3), &Value::Null), "{reply}");
     let largest = json!([event(json!(u64::MAX)), event(json!(u64::MAX.to_string()))]);
     assert_eq!(call(&mut browser, &largest).0.len(), 1);
     for bad in [json!(1.5), json!(-1), json!(1e30), json!(true), json!({}), json!([7])] {
-        let (facts, told) = call(&mut browser, &json!([event(bad.clone())]));
-        assert_eq!((facts.len(), &told["warnings"][0]["code"]), (1, &json!("id")), "{bad}");
+        let (facts, reply) = call(&mut browser, &json!([event(bad.clone())]));
+        assert_eq!((facts.len(), &reply["warnings"][0]["code"]), (1, &json!("id")), "{bad}");
     }
-    let (facts, told) = call(&mut browser, &json!([event(Value::Null)]));
-    assert_eq!((facts.len(), &told["warnings"]), (1, &Value::Null));
+    let (facts, reply) = call(&mut browser, &json!([event(Value::Null)]));
+    assert_eq!((facts.len(), &reply["warnings"]), (1, &Value::Null));
 }
 
 /// The segment writes of a call that sends one event.
@@ -355,8 +355,8 @@ fn whole_numbers_of_events_may_be_written_as_floats() {
     let whole = event(json!({ "segment": 7, "expires_ms": expires_ms, "attributes": { "1": -5 } }), json!(8));
     let floats =
         event(json!({ "segment": 7.0, "expires_ms": 1_893_456_000_000.0, "attributes": { "1": -5.0 } }), json!(8.0));
-    let ([written, same], told) = ([&whole, &floats].map(|event| segment_writes(event).0), segment_writes(&floats).1);
-    assert_eq!((written.len(), &written), (2, &same), "{told}");
+    let ([written, same], reply) = ([&whole, &floats].map(|event| segment_writes(event).0), segment_writes(&floats).1);
+    assert_eq!((written.len(), &written), (2, &same), "{reply}");
     let fraction = event(json!({ "segment": 7, "expires_ms": 1_893_456_000_000.5 }), json!(8));
     assert_eq!(segment_writes(&fraction).1["rejected"][0]["code"], "malformed");
     let order_ids = |order_id: Value| {
@@ -376,9 +376,9 @@ fn unknown_fields_of_a_segment_to_set_are_named_in_the_answer() {
         { "segment": 7, "expires_ms": 1_893_456_000_000_u64, "expires": 1 },
         { "segment": 8, "expires_ms": 1_893_456_000_000_u64, "expires": 1, "ttl": 5 },
     ]);
-    let (writes, told) = segment_writes(&json!({ "type": "segments", "set": set }));
-    assert_eq!(writes.len(), 2, "{told}");
+    let (writes, reply) = segment_writes(&json!({ "type": "segments", "set": set }));
+    assert_eq!(writes.len(), 2, "{reply}");
     let messages: Vec<&str> =
-        told["warnings"].as_array().unwrap().iter().map(|one| one["message"].as_str().unwrap()).collect();
+        reply["warnings"].as_array().unwrap().iter().map(|one| one["message"].as_str().unwrap()).collect();
     assert_eq!(messages, ["a segment in `set` has no field `expires`", "a segment in `set` has no field `ttl`"]);
 }

@@ -10,10 +10,10 @@ use bolero::check;
 use serde_json::{Value, json};
 
 const ITERATIONS: usize = 150_000;
-/// The most time one call gets.
+/// Time of the fuzzing of one route.
 const TIME: Duration = Duration::from_secs(5);
 
-/// A visitor's browser, so that its events are read as a whole; and the insertion of an ad that was placed for it.
+/// A browser with a visitor, so that its events are read completely, and the insertion of an ad that was placed for it.
 fn visiting() -> (Browser, String) {
     let mut browser = Browser::new("allow");
     browser.visit();
@@ -32,17 +32,17 @@ fn answers(mut browser: Browser, path: &str, seeds: &[Vec<u8>]) {
     check!().with_iterations(ITERATIONS).with_test_time(TIME).with_type::<Hostile>().for_each(|hostile| {
         let mut browser = browser.lock().unwrap_or_else(PoisonError::into_inner);
         let answer = browser.send("POST", path, hostile.bytes(seeds));
-        let told = body(&answer);
+        let reply = body(&answer);
         match answer.status {
-            200 | 202 => assert!(told["error"].is_null(), "{told}"),
+            200 | 202 => assert!(reply["error"].is_null(), "{reply}"),
             400 | 413 => {
-                assert!(told["error"]["code"].is_string() && told["error"]["message"].is_string(), "{told}");
-                assert!(told["error"].get("field").is_none_or(Value::is_string), "{told}");
-                assert_eq!(answer.facts, None, "{told}");
+                assert!(reply["error"]["code"].is_string() && reply["error"]["message"].is_string(), "{reply}");
+                assert!(reply["error"].get("field").is_none_or(Value::is_string), "{reply}");
+                assert_eq!(answer.facts, None, "{reply}");
             }
-            status => unreachable!("{status}: {told}"),
+            status => unreachable!("{status}: {reply}"),
         }
-        // Reads the message: its number of facts is what it says.
+        // Checks the number of facts of the message.
         facts(&answer);
     });
 }

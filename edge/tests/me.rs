@@ -11,13 +11,13 @@ use causeway_shared::profiles::view::{Snapshot, StoredValue};
 use causeway_shared::wire::{self, kv_keys};
 use serde_json::{Value, json};
 
-/// What `GET /v1/me` shows: the visitor, and whether it shows the person.
+/// The visitor that `GET /v1/me` shows, and whether it shows the person.
 fn shown(browser: &mut Browser) -> (Option<VisitorId>, bool) {
     let body = body(&browser.send("GET", "/v1/me", ""));
     (body["visitor"].as_str().map(|visitor| visitor.parse().unwrap()), body["view"].is_object())
 }
 
-/// A browser with the visitors of two members, whose cookie is the second's, with the proof of the first.
+/// A browser with the visitors of two members: the cookie names the second, and the proof names the first.
 fn shared() -> (Browser, VisitorId, VisitorId) {
     let mut browser = Browser::new("allow");
     let [ann, bert] = ["ann", "bert"].map(|member| {
@@ -65,8 +65,8 @@ fn without(browser: &mut Browser, gone: VisitorId, method: &str, path: &str, tex
     let key = kv_keys::snapshot_key(&"demo".parse().unwrap(), gone);
     let tombstone = wire::kv::encode_stored(&key, &StoredValue::Tombstone).unwrap();
     let answer = answer(browser.give(begun, |read| (*read == key).then_some(&tombstone)));
-    let told = body(&answer);
-    (answer, told)
+    let reply = body(&answer);
+    (answer, reply)
 }
 
 #[test]
@@ -112,8 +112,8 @@ fn a_member_that_erases_its_earlier_visitor_leaves_the_present_one() {
 #[test]
 fn where_pages_are_trusted_a_proof_shows_and_erases_no_person() {
     let mut browser = Browser::of("allow", &json!({ "dev": false, "member_proof": "trusted" }));
-    let said = br#"{"user":{"ids":{"member":"ann"}}}"#;
-    let page = browser.send("POST", "/v1/decide", said);
+    let call = br#"{"user":{"ids":{"member":"ann"}}}"#;
+    let page = browser.send("POST", "/v1/decide", call);
     browser.keep(&page);
     let visitor = body(&page)["visitor"].as_str().map(|visitor| visitor.parse().unwrap());
     assert!(visitor.is_some() && facts(&page).iter().any(|fact| matches!(fact.what, FactKind::Alias { .. })));
@@ -157,7 +157,7 @@ fn stored_pair(browser: &Browser, own: VisitorId, other: VisitorId, unsure: &[Vi
 #[test]
 fn the_person_is_shown_over_the_visitors_that_the_proven_id_surely_ties() {
     let other = VisitorId::mint(1_700_000_000_000, [9; 10]);
-    // Of this browser's visitor and the other one: which of them an id that a page named without a proof ties.
+    // Whether an id without a proof ties this browser's visitor, and whether it ties the other one.
     for (is_own_unsure, is_other_unsure, pages, devices) in
         [(false, false, 11, 2), (false, true, 1, 1), (true, false, 1, 1)]
     {
@@ -194,5 +194,5 @@ fn a_visitor_that_an_unproven_id_ties_to_a_member_stays_when_another_member_logs
     }
     let shown = body(&answer(step));
     assert_eq!(shown["visitor"], json!(own.to_string()));
-    assert_eq!(shown["person"]["bridged"], json!(false), "nothing of ann's joins: {shown}");
+    assert_eq!(shown["person"]["bridged"], json!(false), "no data of ann joins: {shown}");
 }

@@ -1,4 +1,4 @@
-//! Reservations of placed ads in the ledger cookie, by which the next page counts them before a snapshot does; strict caps.
+//! Reservations of placed ads in the ledger cookie, which the next page counts before a snapshot does; strict caps.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
 
 use std::collections::BTreeMap;
@@ -30,7 +30,7 @@ const HUMAN: &str = "Mozilla/5.0 (X11; Linux x86_64) Firefox/140.0";
 
 const EXPLAIN: &str = "a key of sixteen characters";
 
-/// A browser at an edge whose KV holds what a test puts there.
+/// A browser at an edge whose KV has the values that a test puts there.
 struct Page {
     engine: Engine,
     ring: KeyRing,
@@ -41,9 +41,9 @@ struct Page {
     purpose: &'static str,
     gpc: &'static str,
     kv: BTreeMap<String, String>,
-    /// What the objects store, by name; `None` where calls of objects fail.
+    /// The stored state of each object by name; `None` if object calls fail.
     objects: Option<BTreeMap<String, Vec<u8>>>,
-    /// The number of calls of objects.
+    /// The number of object calls.
     calls: u32,
 }
 
@@ -59,7 +59,7 @@ fn capped() -> Value {
     })
 }
 
-/// The same with caps that no test reaches.
+/// The same catalogue with caps that no test reaches.
 fn roomy() -> Value {
     let mut ads = capped();
     ads["campaign"][1]["caps"] =
@@ -141,7 +141,7 @@ impl Page {
         answer
     }
 
-    /// Calls an object as the worker does; `None` where calls of objects fail.
+    /// Calls an object as the worker does; `None` if object calls fail.
     fn call_object(&mut self, ObjectCall { class, object, body }: ObjectCall) -> Option<Vec<u8>> {
         assert_eq!(class, ObjectClass::StrictCaps);
         self.calls += 1;
@@ -241,7 +241,7 @@ fn the_second_pages_ledger_holds_the_first_pages_insertions() {
     let second = page.placed(&second);
     assert_eq!(page.reserved(), [first, second.clone()].concat());
     assert_eq!(page.ledger().pages.len(), 2);
-    // Ten minutes after the second page only its own reservations are left, then none.
+    // The second page's reservations last ten minutes; after that the ledger has none.
     page.now += limits::SERVE_WINDOW_MS - 20_000;
     page.decide(0, true);
     assert_eq!(page.reserved()[page.reserved().len() - 2..], second);
@@ -256,7 +256,7 @@ fn an_ad_placed_before_midnight_counts_after_it() {
     // Ten seconds before the end of a UTC day, and ten seconds after it.
     page.now = 1_800_057_600_000 - 30_000;
     assert_eq!(page.ads(1), ["red"]);
-    assert_eq!(page.ads(1), ["plain"], "it may be seen on the new day");
+    assert_eq!(page.ads(1), ["plain"], "the ad may be seen on the new day");
 }
 
 /// A number of strict ads of one size, and one of another size.
@@ -443,7 +443,7 @@ fn an_explain_key_of_a_tenant_s_own_is_the_only_one_it_has() {
     assert!(!traced(Page::of(&capped(), Some("another one of sixteen"))), "not the key of all tenants");
 }
 
-/// The same with the first campaign's caps strict.
+/// The same catalogue with strict caps of the first campaign.
 fn strict() -> Value {
     let mut ads = capped();
     ads["campaign"][0]["cap_mode"] = json!("strict");
@@ -454,7 +454,7 @@ fn strict() -> Value {
 fn strict_caps_hold_without_any_cookie_or_snapshot_of_the_other_pages() {
     let mut page = Page::with(&strict());
     page.decide(0, true);
-    assert_eq!(page.calls, 0, "nothing is asked where nothing may be placed");
+    assert_eq!(page.calls, 0, "no object is called if no ad may be placed");
     // The same cookies on two pages at once: neither page contains the other's reservation.
     let cookies = page.cookies.clone();
     assert_eq!(page.ads(2), ["red", "plain"]);

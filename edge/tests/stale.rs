@@ -66,7 +66,7 @@ fn tenant() -> TenantId {
     "demo".parse().unwrap()
 }
 
-/// A snapshot that admits some visitors and cuts others, with one page of each that it admits.
+/// A snapshot that admits some visitors and cuts others, with one page view of each admitted visitor.
 fn snapshot(visitor: VisitorId, counter: u64, admits: &[VisitorId], cuts: &[VisitorId]) -> StoredValue {
     let version = SnapshotVersion { restore: 0, counter };
     let totals = ProfileTotals { pages: 1, ..ProfileTotals::default() };
@@ -117,8 +117,8 @@ fn a_browsers_own_stale_snapshot_takes_nothing_back() {
     isolate.put(own, &old);
     // A copy of the cookie in another browser, which has not seen the newer snapshot.
     let answer = isolate.page(own, &[]);
-    let told = body(&answer);
-    assert_eq!((&told["person"]["devices"], &told["visitor"]), (&json!(1), &json!(own.to_string())));
+    let reply = body(&answer);
+    assert_eq!((&reply["person"]["devices"], &reply["visitor"]), (&json!(1), &json!(own.to_string())));
     assert_eq!(answer.notes, ["snapshot_older"]);
     let mut elsewhere = Isolate::new();
     elsewhere.put(own, &old);

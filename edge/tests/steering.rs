@@ -35,21 +35,23 @@ struct Page {
     now: Millis,
     cookies: BTreeMap<String, String>,
     kv: BTreeMap<String, String>,
-    /// The request's signal, and its browser.
+    /// `Sec-GPC` of the requests.
     gpc: &'static str,
+    /// User agent of the requests.
     agent: &'static str,
     /// The exposures of the last page: visitor, experiment and arm.
-    told: Vec<(VisitorId, u32, u8)>,
-    /// The rows of the objects of limited offers, by object; and whether no object is reached.
+    exposures: Vec<(VisitorId, u32, u8)>,
+    /// The rows of the objects of limited offers, by object.
     objects: BTreeMap<String, BTreeMap<String, String>>,
+    /// Whether object calls fail before they reach the object.
     silent: bool,
-    /// Whether objects act but their answers come too late.
+    /// Whether object calls take effect but their answers arrive too late.
     lost: bool,
-    /// Why reads of the KV fail; `None` while they do not.
+    /// The fault of all KV reads, if any.
     fault: Option<ReadFault>,
 }
 
-/// An ad for each of two arms, an ad for everybody that is worth less, and a control arm that gets neither of the two.
+/// An ad for each of two arms, an ad of lower value without targeting, and a control arm that gets neither of the two.
 fn tested() -> Value {
     let ad = |id: &str, code: u32| json!({ "id": id, "code": code, "ad_group": id, "creative": {}, "landing": "https://a.example/" });
     let group = |id: &str, code: u32, campaign: &str| json!({ "id": id, "code": code, "campaign": campaign });
@@ -93,7 +95,7 @@ impl Page {
         let pointed = wire::catalogue::encode_pointer(&current, &pointer);
         let kv = [(document, value), (current, pointed)].into();
         let (cookies, objects) = (BTreeMap::new(), BTreeMap::new());
-        let (gpc, agent, told) = ("", "Firefox/140.0", vec![]);
+        let (gpc, agent, exposures) = ("", "Firefox/140.0", vec![]);
         Self {
             engine,
             tenant,
@@ -102,7 +104,7 @@ impl Page {
             kv,
             gpc,
             agent,
-            told,
+            exposures,
             objects,
             silent: false,
             lost: false,
@@ -112,12 +114,12 @@ impl Page {
 
     fn share(&mut self, counter: u64, shares: &[u32]) {
         let shares = [(EXPERIMENT, shares.to_vec())].into();
-        self.steer(counter, TrafficAllocation { at: self.now, shares, ..TrafficAllocation::default() });
+        self.allocate(counter, TrafficAllocation { at: self.now, shares, ..TrafficAllocation::default() });
     }
 
-    fn steer(&mut self, counter: u64, steering: TrafficAllocation) {
+    fn allocate(&mut self, counter: u64, allocation: TrafficAllocation) {
         let key = kv_keys::steering_key(&self.tenant);
-        let value = wire::catalogue::encode_steering(&key, version(counter), &steering).unwrap();
+        let value = wire::catalogue::encode_steering(&key, version(counter), &allocation).unwrap();
         self.kv.insert(key, value);
         self.now += 60_000;
     }
@@ -201,16 +203,16 @@ impl Page {
         self.view_from("POST")
     }
 
-    /// The same, with country and region after the method, as the worker passes them.
+    /// Like `view`, with country and region after the method, as the worker passes them.
     fn view_from(&mut self, method: &str) -> (Value, BTreeMap<String, String>) {
         self.view_page(method, &Value::Null)
     }
 
-    /// The same of a page with this address and these keywords.
+    /// Like `view_from`, with the address and keywords of a page.
     fn view_page(&mut self, method: &str, page: &Value) -> (Value, BTreeMap<String, String>) {
         let call = json!({ "placements": [{ "id": "top" }], "explain": true, "page": page });
         let answer = self.send(method, "/v1/decide", call.to_string().as_bytes());
-        self.told = facts(&answer)
+        self.exposures = facts(&answer)
             .into_iter()
             .filter_map(|fact| match fact.what {
                 FactKind::Exposure { experiment, arm } => Some((fact.visitor, experiment, arm)),
@@ -251,9 +253,9 @@ fn new_people_fall_into_all_arms_and_each_exposure_is_one_fact() {
         page.cookies.clear();
         let (answer, fates) = page.view();
         let fates: Vec<&str> = ["low", "high", "plain"].map(|ad| fates[ad].as_str()).to_vec();
-        let told: Vec<u8> = page.told.iter().map(|(_, _, arm)| *arm).collect();
+        let arms: Vec<u8> = page.exposures.iter().map(|(_, _, arm)| *arm).collect();
         let ad = &answer["decisions"][0]["ad"];
-        match told[..] {
+        match arms[..] {
             [1] => assert_eq!((fates, &ad["experiment"]), (vec!["holdout", "holdout", "won"], &Value::Null)),
             [2] => {
                 assert_eq!(fates, ["won", "arm", "outbid"]);
@@ -264,11 +266,11 @@ fn new_people_fall_into_all_arms_and_each_exposure_is_one_fact() {
             }
             [3] => assert_eq!(fates, ["arm", "won", "outbid"]),
             [] => assert_eq!(fates, ["arm", "arm", "won"]),
-            _ => unreachable!("{told:?}"),
+            _ => unreachable!("{arms:?}"),
         }
         page.view();
-        assert_eq!(page.told, [], "the cookie contains the exposure");
-        met.insert(told);
+        assert_eq!(page.exposures, [], "the cookie contains the exposure");
+        met.insert(arms);
     }
     assert_eq!(met, [vec![], vec![1], vec![2], vec![3]].into());
 }
@@ -277,7 +279,7 @@ fn new_people_fall_into_all_arms_and_each_exposure_is_one_fact() {
 fn new_shares_apply_to_new_people_and_keep_exposed_people_in_their_arm() {
     let mut page = Page::in_low();
     page.share(6, &[3_000, 0, 6_000]);
-    assert_eq!((page.arm(), page.told.len()), (json!("low"), 0));
+    assert_eq!((page.arm(), page.exposures.len()), (json!("low"), 0));
     page.share(4, &[3_000, 6_000, 0]);
     for _ in 0..50 {
         page.cookies.clear();
@@ -321,8 +323,8 @@ fn a_persons_earliest_exposure_decides_and_each_browser_reports_its_own_once() {
     let names = NewestNames::default;
     page.bridge([(own, sub(&Exposures::default(), Some(names()))), (sibling, sub(&seen(3, NOW - 9), None))]);
     assert_eq!(page.arm(), "high", "as its sibling saw it");
-    assert_eq!(page.told, [(own, EXPERIMENT, 3)]);
-    assert_eq!((page.arm(), page.told.len()), (json!("high"), 0));
+    assert_eq!(page.exposures, [(own, EXPERIMENT, 3)]);
+    assert_eq!((page.arm(), page.exposures.len()), (json!("high"), 0));
 }
 
 #[test]
@@ -339,7 +341,7 @@ fn an_exposed_person_is_in_no_other_arm_while_the_kv_is_late() {
     page.now += 11 * 60_000;
     page.view();
     page.share(6, &[3_000, 0, 6_000]);
-    assert_eq!((page.arm(), page.told.len()), (json!("low"), 0));
+    assert_eq!((page.arm(), page.exposures.len()), (json!("low"), 0));
     // An isolate that has not read the snapshot; another page loads its catalogue.
     let (cookies, mut cold) = (std::mem::take(&mut page.cookies), Page::new());
     (cold.kv, cold.now) = (page.kv.clone(), page.now);
@@ -347,11 +349,11 @@ fn an_exposed_person_is_in_no_other_arm_while_the_kv_is_late() {
     (cold.cookies, cold.fault) = (cookies, Some(ReadFault::Late));
     let (answer, fates) = cold.view();
     assert_eq!(
-        (answer["degraded"].clone(), fates["high"].as_str(), &cold.told[..]),
+        (answer["degraded"].clone(), fates["high"].as_str(), &cold.exposures[..]),
         (json!(["kv_late"]), "arm", &[][..])
     );
     cold.fault = None;
-    assert_eq!((cold.arm(), cold.told.len()), (json!("low"), 0));
+    assert_eq!((cold.arm(), cold.exposures.len()), (json!("low"), 0));
 }
 
 #[test]
@@ -381,9 +383,9 @@ fn no_older_snapshot_puts_a_person_that_may_be_exposed_into_an_arm() {
         cold.view();
         older.into_iter().for_each(|older| cold.bridge_at(1, older));
         cold.cookies = cookies.clone();
-        assert_eq!((cold.arm(), cold.told.len()), (Value::Null, 0), "another location has an older value");
+        assert_eq!((cold.arm(), cold.exposures.len()), (Value::Null, 0), "another location has an older value");
         cold.kv.insert(key.clone(), page.kv[&key].clone());
-        assert_eq!((cold.arm(), &cold.told[..]), (json!("high"), &[(own, EXPERIMENT, 3)][..]));
+        assert_eq!((cold.arm(), &cold.exposures[..]), (json!("high"), &[(own, EXPERIMENT, 3)][..]));
     }
 }
 
@@ -395,14 +397,14 @@ fn a_request_without_a_visitor_or_that_does_not_count_is_in_no_arm() {
         (page.gpc, page.agent) = (gpc, agent);
         let (_, fates) = page.view();
         assert_eq!(
-            (fates["low"].as_str(), fates["high"].as_str(), page.told.len()),
+            (fates["low"].as_str(), fates["high"].as_str(), page.exposures.len()),
             ("nobody", "nobody", 0),
             "{agent}"
         );
     }
 }
 
-/// The ad of a campaign with a budget, and an ad for everybody that is worth less.
+/// The ad of a campaign with a budget, and an ad of lower value without targeting.
 fn budgeted() -> Value {
     let mut all = tested();
     all["campaign"][0]["daily_budget_micros"] = json!(1_000_000);
@@ -414,7 +416,7 @@ fn budgeted() -> Value {
     all
 }
 
-/// A pace of this number of a million calls.
+/// An allocation with a pace of this number of a million calls.
 fn paced(now: Millis, calls: u32) -> TrafficAllocation {
     TrafficAllocation {
         at: now,
@@ -428,14 +430,14 @@ fn a_campaign_with_a_budget_takes_part_at_its_pace_and_not_without_one() {
     let mut page = Page::with(budgeted());
     let fate = |page: &mut Page| page.view().1["low"].clone();
     assert_eq!(fate(&mut page), "pace", "without a pace the campaign spends nothing");
-    page.steer(1, paced(page.now, ALL_CALLS));
+    page.allocate(1, paced(page.now, ALL_CALLS));
     let shown = (0..60).filter(|_| fate(&mut page) == "won").count();
     assert_eq!(shown, 60);
-    page.steer(2, paced(page.now, ALL_CALLS / 4));
+    page.allocate(2, paced(page.now, ALL_CALLS / 4));
     let shown = (0..400).filter(|_| fate(&mut page) == "won").count();
     // Four standard deviations of 400 draws: 35.
     assert!(shown.abs_diff(100) < 35, "{shown}");
-    page.steer(3, paced(page.now, ALL_CALLS));
+    page.allocate(3, paced(page.now, ALL_CALLS));
     page.now += limits::STEERING_STALE_MS;
     assert_eq!(fate(&mut page), "pace", "the spend since then is unknown");
 }
@@ -443,7 +445,7 @@ fn a_campaign_with_a_budget_takes_part_at_its_pace_and_not_without_one() {
 #[test]
 fn actions_without_a_visitor_count_for_their_campaign() {
     let mut page = Page::with(budgeted());
-    page.steer(1, paced(page.now, ALL_CALLS));
+    page.allocate(1, paced(page.now, ALL_CALLS));
     page.gpc = "1";
     let (answer, fates) = page.view();
     assert_eq!(
@@ -467,16 +469,16 @@ fn actions_without_a_visitor_count_for_their_campaign() {
     let sent = page.send("POST", "/v1/events", events.as_bytes());
     let [fact] = &facts(&sent)[..] else { unreachable!("{sent:?}") };
     assert_eq!((fact.visitor, awaits_facts(&sent)), (VisitorId::NOBODY, true));
-    let told = body(&sent);
+    let reply = body(&sent);
     assert_eq!(
-        (&told["accepted"], &told["consent"], &told["rejected"][0]["index"]),
+        (&reply["accepted"], &reply["consent"], &reply["rejected"][0]["index"]),
         (&json!(2), &json!("gpc"), &json!(1))
     );
-    assert_eq!((told["rejected"].as_array().unwrap().len(), &told["rejected"][0]["code"]), (1, &json!("no_consent")));
+    assert_eq!((reply["rejected"].as_array().unwrap().len(), &reply["rejected"][0]["code"]), (1, &json!("no_consent")));
     page.agent = "a-crawler (bot)";
     assert_eq!(facts(&page.send("POST", "/v1/events", events.as_bytes())), []);
     page.agent = "Firefox/140.0";
-    // Without a catalogue the isolate does not know the ad's caps: for an ad without a visitor it asks no object.
+    // Without a catalogue the isolate does not know the ad's caps: for an ad without a visitor it calls no object.
     let impression = decision["impression_url"].as_str().unwrap();
     page.kv.retain(|key, _| !key.starts_with("c:"));
     page.engine = Page::with(budgeted()).engine;
@@ -534,7 +536,7 @@ fn what_a_call_left_out_of_the_page_is_unknown_and_named_in_the_answer() {
     }
 }
 
-/// The ad of a limited offer, and an ad for everybody that is worth less.
+/// The ad of a limited offer, and an ad of lower value without targeting.
 fn limited(recipients: &Value) -> Value {
     let mut all = budgeted();
     all["campaign"][0].as_object_mut().unwrap().remove("daily_budget_micros");
@@ -543,11 +545,11 @@ fn limited(recipients: &Value) -> Value {
     all
 }
 
-/// The offer code that a page's ad shows, and the facts of codes.
-fn unit(page: &mut Page) -> (Option<u64>, Vec<(VisitorId, FactKind)>) {
+/// The offer code of a page's ad, and the offer facts of the answer.
+fn offer_code(page: &mut Page) -> (Option<u64>, Vec<(VisitorId, FactKind)>) {
     let answer = page.send("POST", "/v1/decide", br#"{"placements":[{"id":"top"}]}"#);
-    let told = facts(&answer).into_iter().filter(|fact| matches!(fact.what, FactKind::Unit { .. }));
-    (body(&answer)["decisions"][0]["ad"]["unit"].as_u64(), told.map(|fact| (fact.visitor, fact.what)).collect())
+    let recorded = facts(&answer).into_iter().filter(|fact| matches!(fact.what, FactKind::Unit { .. }));
+    (body(&answer)["decisions"][0]["ad"]["unit"].as_u64(), recorded.map(|fact| (fact.visitor, fact.what)).collect())
 }
 
 #[test]
@@ -558,11 +560,11 @@ fn an_offer_code_is_asked_for_by_a_page_that_shows_it() {
     let mut page = Page::with(ads);
     for number in 0..5 {
         page.cookies.clear();
-        let seen: Vec<_> = (0..3).map(|_| unit(&mut page)).collect();
+        let seen: Vec<_> = (0..3).map(|_| offer_code(&mut page)).collect();
         let shown: Vec<_> = seen.iter().map(|(unit, _)| *unit).collect();
         let code = Some(number).filter(|number| *number < 3);
         assert_eq!(shown, [None, code, code], "from the second page on");
-        assert_eq!(seen.iter().flat_map(|(_, told)| told).count(), usize::from(number < 3));
+        assert_eq!(seen.iter().flat_map(|(_, recorded)| recorded).count(), usize::from(number < 3));
     }
 }
 
@@ -572,25 +574,25 @@ fn at_most_the_limit_of_people_get_a_code_each_keeps_its_own_and_reports_it_once
     let mut had = Vec::new();
     for n in 0..12 {
         page.cookies.clear();
-        let (number, told) = unit(&mut page);
+        let (number, recorded) = offer_code(&mut page);
         let visitor: VisitorId = body(&page.send("GET", "/v1/me", b""))["visitor"].as_str().unwrap().parse().unwrap();
         let Some(number) = number else {
-            assert_eq!((told, had.len()), (vec![], 3), "{n}");
+            assert_eq!((recorded, had.len()), (vec![], 3), "{n}");
             continue;
         };
         let what = FactKind::Unit { campaign: 1, number: u32::try_from(number).unwrap() };
-        assert_eq!(told, [(visitor, what)]);
-        // The cookie contains it: no object is asked, and no fact repeats it.
+        assert_eq!(recorded, [(visitor, what)]);
+        // The cookie contains the code: no object is called, and no fact repeats it.
         let before = page.objects.clone();
         page.silent = true;
-        assert_eq!(unit(&mut page), (Some(number), vec![]));
+        assert_eq!(offer_code(&mut page), (Some(number), vec![]));
         let me = body(&page.send("GET", "/v1/me", b""));
         assert_eq!((&me["units"][0]["campaign"], me["units"][0]["unit"].as_u64()), (&json!("test"), Some(number)));
         page.silent = false;
         assert_eq!(page.objects, before);
-        // Without the cookie the object still has it.
+        // Without the cookie the object still has the code.
         page.cookies.remove("cw_recent");
-        assert_eq!(unit(&mut page).0, Some(number));
+        assert_eq!(offer_code(&mut page).0, Some(number));
         had.push(number);
     }
     had.sort_unstable();
@@ -603,21 +605,21 @@ fn an_offer_whose_last_code_was_lost_blocks_no_other_offer() {
     ads["campaign"][1]["recipients"] = json!({ "limit": 1_000 });
     let mut page = Page::with(ads);
     page.lost = true;
-    unit(&mut page);
+    offer_code(&mut page);
     let first = std::mem::take(&mut page.cookies);
     page.lost = false;
-    assert_eq!(unit(&mut page).0, None, "the offer that is worth most is sold out");
+    assert_eq!(offer_code(&mut page).0, None, "the offer of the highest value is sold out");
     for _ in 0..3 {
         page.cookies.clear();
-        let (number, told) = unit(&mut page);
-        assert!(number.is_some() && matches!(told[..], [(_, FactKind::Unit { campaign: 2, .. })]), "{told:?}");
-        // A person with every other offer may still ask for it.
-        assert!(unit(&mut page).1.is_empty());
+        let (number, recorded) = offer_code(&mut page);
+        assert!(number.is_some() && matches!(recorded[..], [(_, FactKind::Unit { campaign: 2, .. })]), "{recorded:?}");
+        // The next page asks the sold-out offer again, and gets no new code.
+        assert!(offer_code(&mut page).1.is_empty());
     }
-    // The person that the code belongs to gets it after it has the other one.
+    // The owner of the code gets it after it has a code of the other offer.
     page.cookies = first;
-    unit(&mut page);
-    assert!(matches!(unit(&mut page).1[..], [(_, FactKind::Unit { campaign: 1, number: 0 })]));
+    offer_code(&mut page);
+    assert!(matches!(offer_code(&mut page).1[..], [(_, FactKind::Unit { campaign: 1, number: 0 })]));
 }
 
 #[test]
@@ -632,8 +634,8 @@ fn a_person_without_a_code_sees_another_ad_and_the_trace_says_why() {
     let (unit, creative) = (ad["ad"]["unit"].as_u64().unwrap(), &ad["ad"]["creative"]);
     let html = format!("<a href=\"{{click_url}}\">{unit}</a>");
     assert_eq!((fates["low"].as_str(), creative), ("won", &json!({ "text": format!("no. {unit}"), "html": html })));
-    // After all codes were given out no object is asked.
-    page.steer(1, TrafficAllocation { at: page.now, given_out: [1].into(), ..TrafficAllocation::default() });
+    // After all codes were assigned no object is called.
+    page.allocate(1, TrafficAllocation { at: page.now, given_out: [1].into(), ..TrafficAllocation::default() });
     assert_eq!(page.view().1["low"], "won", "the person has a code");
     page.cookies.clear();
     let before = page.objects.clone();
@@ -650,7 +652,7 @@ fn a_share_of_all_people_is_drawn_for_an_offer() {
     let mut page = Page::with(limited(&json!({ "limit": 1_000, "share": 2_500 })));
     let got = (0..400).filter(|_| {
         page.cookies.clear();
-        unit(&mut page).0.is_some()
+        offer_code(&mut page).0.is_some()
     });
     // Four standard deviations of 400 draws: 35.
     assert!(got.count().abs_diff(100) < 35);
@@ -662,13 +664,13 @@ fn a_code_assigned_to_another_browser_of_the_person_is_reported_by_the_one_that_
     let visitor = |page: &mut Page| -> VisitorId {
         body(&page.send("GET", "/v1/me", b""))["visitor"].as_str().unwrap().parse().unwrap()
     };
-    // The object assigns a code, its answer comes too late, and the browser never returns.
+    // The object assigns a code, its answer arrives too late, and the browser never returns.
     page.lost = true;
-    assert_eq!(unit(&mut page).0, None);
+    assert_eq!(offer_code(&mut page).0, None);
     let first = visitor(&mut page);
     page.cookies.clear();
     (page.lost, page.silent) = (false, true);
-    unit(&mut page);
+    offer_code(&mut page);
     let second = visitor(&mut page);
     page.now += 600_000;
     page.cookies.remove("cw_recent");
@@ -676,16 +678,16 @@ fn a_code_assigned_to_another_browser_of_the_person_is_reported_by_the_one_that_
     let sub = |content| SubProfile::pack(version(2), &content);
     page.bridge([(second, sub(own)), (first, sub(SubContent::default()))]);
     page.silent = false;
-    let (number, told) = unit(&mut page);
+    let (number, recorded) = offer_code(&mut page);
     let what = FactKind::Unit { campaign: 1, number: u32::try_from(number.unwrap()).unwrap() };
-    assert_eq!(told, [(first, what)]);
-    // While the KV is late the code is unknown, and the person gets no other.
+    assert_eq!(recorded, [(first, what)]);
+    // While KV reads are late the code is unknown, and the person gets no other.
     let (cookies, mut cold) = (page.cookies.clone(), Page::with(limited(&json!({ "limit": 1_000 }))));
     (cold.kv, cold.now, cold.objects) = (page.kv.clone(), page.now, page.objects.clone());
     cold.view();
     (cold.cookies, cold.fault) = (cookies, Some(ReadFault::Late));
     cold.cookies.remove("cw_recent");
-    assert_eq!(unit(&mut cold), (None, Vec::new()));
+    assert_eq!(offer_code(&mut cold), (None, Vec::new()));
 }
 
 #[test]
@@ -727,7 +729,7 @@ fn a_placement_without_an_ad_says_why() {
 #[test]
 fn a_page_cannot_write_a_segment_that_an_audience_fills_and_the_answer_names_it() {
     let mut page = Page::new();
-    page.steer(1, TrafficAllocation { at: page.now, materialised: [9].into(), ..TrafficAllocation::default() });
+    page.allocate(1, TrafficAllocation { at: page.now, materialised: [9].into(), ..TrafficAllocation::default() });
     page.view();
     let expires = page.now + 90_000_000;
     let events = json!([

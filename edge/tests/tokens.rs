@@ -1,4 +1,4 @@
-//! Tokens of placed ads: late, changed and foreign ones count nothing, in whichever call they come.
+//! Tokens of placed ads: late, changed and foreign tokens count nothing in any call.
 #![expect(clippy::unwrap_used, reason = "a test may fail")]
 
 use crate::browser::{answer, complete, fact_count, facts, values};
@@ -42,9 +42,9 @@ fn placed(ring: &KeyRing, tenant: &str, ad: u32, ago: Millis) -> String {
     ad_token::seal_token(ring, &tenant, &token).unwrap()
 }
 
-/// The number of facts that a token makes at a tenant: by its impression, its click, and the events of both.
+/// The numbers of facts that a token makes at a tenant: impression pixel, click address, and an event of each.
 fn count_facts(engine: &mut Engine, tenant: &str, token: &str) -> [u16; 4] {
-    let event = |verb| json!([{ "type": "action", "action": verb, "insertion": token }]).to_string();
+    let event = |action| json!([{ "type": "action", "action": action, "insertion": token }]).to_string();
     let [events, none] = ["/v1/events".to_owned(), String::new()];
     let calls = [
         ("GET", format!("/v1/i/{token}"), none.clone()),
@@ -64,7 +64,7 @@ fn count_facts(engine: &mut Engine, tenant: &str, token: &str) -> [u16; 4] {
 
 #[test]
 fn a_late_a_changed_and_a_foreign_token_count_nothing() {
-    // The other tenant has keys of its own, or by mistake the same ones.
+    // The other tenant has its own keys or, by mistake, the same keys.
     for seed in [5, 1] {
         let rings = [("demo", ring(1)), ("other", ring(seed))];
         let mut edge = edge(&rings);

@@ -1,5 +1,5 @@
-//! What a decision knows: each situation in which data of a person is known, or may be missing
-//! (docs/adr/0004-unknown-is-not-absent.md). Campaigns that are unknown do not serve.
+//! The situations in which data of a person is known or may be missing for a decision
+//! (docs/adr/0004-unknown-is-not-absent.md). A campaign whose conditions are unknown does not serve.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
 
 use std::collections::BTreeMap;
@@ -26,14 +26,14 @@ use serde_json::{Map, Value, json};
 
 const NOW: Millis = 1_800_000_000_000;
 const EXPLAIN: &str = "an explain key of these tests";
-/// Every placement asks for an ad of one campaign each, by its size.
+/// Each placement of a page asks for the ad of one campaign, by its size.
 const CAMPAIGNS: [&str; 6] = ["open", "suppressed", "in_segment", "without_x", "with_x", "few_pages"];
 
 fn tenant() -> TenantId {
     "demo".parse().unwrap()
 }
 
-/// One browser at one edge, and the KV.
+/// One browser, one edge and the KV.
 struct World {
     engine: Engine,
     ring: KeyRing,
@@ -141,7 +141,7 @@ impl World {
         served(&self.page())
     }
 
-    /// A visitor that has been here before, long enough ago to have a snapshot.
+    /// A visitor whose first page view is long enough ago for a snapshot.
     fn returning(&mut self) -> VisitorId {
         let visitor = self.page()["visitor"].as_str().unwrap().parse().unwrap();
         self.now += 600_000;
@@ -236,7 +236,7 @@ fn a_snapshot_that_comes_late_or_fails_or_is_invalid_is_unknown() {
         let mut world = World::new();
         let own = world.returning();
         world.put(snapshot(own, 1, &[(own, content(MissingParts::NONE))]));
-        assert_eq!(world.served(), ["open", "in_segment", "with_x", "few_pages"], "first the engine learns of it");
+        assert_eq!(world.served(), ["open", "in_segment", "with_x", "few_pages"], "a valid snapshot is known");
         let mut world = World::new();
         let own = world.returning();
         world.kv.insert(kv_keys::snapshot_key(&tenant(), own), "s1garbage".to_owned());
@@ -255,7 +255,7 @@ fn a_snapshot_that_is_not_truncated_is_known() {
     assert_eq!((&me["truncated"], &me["truncated_parts"]), (&json!(false), &Value::Null));
 }
 
-/// E5a: the 64 KB of the snapshot leave out the suppression segment, or the attribute.
+/// The suppression segment, or the attribute, did not fit into the 64 KB of the snapshot.
 #[test]
 fn the_parts_that_a_truncated_snapshot_left_out_are_unknown_and_the_others_known() {
     for (missing, expected, unknown) in [
@@ -269,7 +269,6 @@ fn the_parts_that_a_truncated_snapshot_left_out_are_unknown_and_the_others_known
         let page = world.page();
         assert_eq!(served(&page), expected, "{unknown}");
         assert_eq!(page["trace"]["person"]["unknown"], json!([unknown]));
-        // E5b.
         let me = world.send("GET", "/v1/me", "");
         assert_eq!((&me["truncated"], &me["truncated_parts"]), (&json!(true), &json!([unknown])));
     }
@@ -286,13 +285,13 @@ fn the_parts_that_a_truncated_snapshot_left_out_are_unknown_and_the_others_known
 fn of_a_person_with_a_sibling_that_is_missing_what_holds_is_true_and_all_else_unknown() {
     let other = VisitorId::mint(NOW - 86_400_000, [9; 10]);
     let empty = |of| (of, SubContent::default());
-    // In the snapshot of the visitor itself, which has one of two browsers.
+    // The visitor's own snapshot contains one of the person's two browsers.
     let mut world = World::new();
     let own = world.returning();
     world.put(snapshot(own, 2, &[(own, content(MissingParts::NONE))]));
     assert_eq!(world.served(), ["open", "in_segment", "with_x"]);
     world.put(snapshot(own, 2, &[empty(own)]));
-    // Named by a lookup, and without a snapshot; then with one that is truncated; then with a whole one.
+    // A sibling named by a lookup: without a snapshot, with a truncated one, with a complete one.
     for (stored, expected) in [
         (None, ["open"].as_slice()),
         (Some(content(MissingParts::SEGMENTS)), &["open", "with_x", "few_pages"]),
@@ -308,7 +307,7 @@ fn of_a_person_with_a_sibling_that_is_missing_what_holds_is_true_and_all_else_un
         world.fault = Some(ReadFault::Late);
         world.cookies.clear();
         world.now += 60_000;
-        assert_eq!(world.served(), ["open"], "a lookup that is late may name anybody");
+        assert_eq!(world.served(), ["open"], "a lookup that is late may name any visitor");
     }
 }
 

@@ -10,13 +10,13 @@ use causeway_shared::profiles::view::StoredValue;
 use causeway_shared::wire::{self, kv_keys};
 use serde_json::{Value, json};
 
-/// A page view of a member's: its visitor, and the token of its events.
+/// Makes a page view as a member; returns its visitor and the visitor token for events.
 fn visit_as(browser: &mut Browser, member: &str) -> (VisitorId, String) {
     browser.prove(member);
     let page = browser.send("POST", "/v1/decide", "{}");
     browser.keep(&page);
-    let told = body(&page);
-    (told["visitor"].as_str().unwrap().parse().unwrap(), told["visitor_token"].as_str().unwrap().to_owned())
+    let reply = body(&page);
+    (reply["visitor"].as_str().unwrap().parse().unwrap(), reply["visitor_token"].as_str().unwrap().to_owned())
 }
 
 fn purchase(token: &str) -> Value {
@@ -83,11 +83,11 @@ fn an_event_of_an_erased_visitor_is_dropped_and_named_and_counts_for_nobody() {
         std::slice::from_ref(&key),
         "of the visitors that tokens name, without the cookie's"
     );
-    let told = answer(browser.give(waiting, |asked| (asked == key).then_some(tombstone.as_str())));
-    assert_eq!(facts(&told).iter().map(|fact| fact.visitor).collect::<Vec<_>>(), [bob]);
-    let said = &body(&told)["rejected"];
-    assert_eq!((&said[0]["index"], &said[0]["code"]), (&json!(0), &json!("erased")));
-    // The isolate knows it from then on; a read that fails loses no event.
+    let response = answer(browser.give(waiting, |read| (read == key).then_some(tombstone.as_str())));
+    assert_eq!(facts(&response).iter().map(|fact| fact.visitor).collect::<Vec<_>>(), [bob]);
+    let rejected = &body(&response)["rejected"];
+    assert_eq!((&rejected[0]["index"], &rejected[0]["code"]), (&json!(0), &json!("erased")));
+    // The isolate remembers the erasure; a read that fails loses no event.
     let again = send(&mut browser, &[purchase(&token)]);
     assert_eq!((again.status, refusal(&again)), (202, json!("erased")));
     let (cid, of_cid) = visit_as(&mut browser, "cid");
@@ -104,11 +104,11 @@ fn a_token_that_names_no_visitor_never_falls_back_to_the_cookies() {
     let other = visitor_token::seal_visitor(&browser.cookie_ring, &"other".parse().unwrap(), ann, browser.now).unwrap();
     let cookie = browser.cookies[0].split_once('=').unwrap().1.to_owned();
     for forged in ["", "x", &other, &cookie, &token[..token.len() - 1], &"v".repeat(5_000)] {
-        let told = send(&mut browser, &[purchase(forged)]);
-        assert_eq!((told.status, refusal(&told)), (400, json!("visitor_token_forged")), "{forged}");
+        let response = send(&mut browser, &[purchase(forged)]);
+        assert_eq!((response.status, refusal(&response)), (400, json!("visitor_token_forged")), "{forged}");
     }
-    let told = browser.send("POST", "/v1/events", r#"{"type":"page","visitor_token":7}"#);
-    assert_eq!(refusal(&told), "malformed");
+    let response = browser.send("POST", "/v1/events", r#"{"type":"page","visitor_token":7}"#);
+    assert_eq!(refusal(&response), "malformed");
     // Null is absent, as everywhere.
     let own = browser.send("POST", "/v1/events", r#"{"type":"page","visitor_token":null}"#);
     assert_eq!(facts(&own)[0].visitor, ann);
@@ -125,9 +125,9 @@ fn a_call_names_only_so_many_visitors_and_a_refusal_of_consent_holds_for_tokens(
         visitor_token::seal_visitor(&browser.cookie_ring, &"demo".parse().unwrap(), visitor, browser.now).unwrap()
     };
     let events: Vec<Value> = (1..=20).map(|n| purchase(&seal(&browser, n))).collect();
-    let told = send(&mut browser, &events);
-    let rejected = body(&told)["rejected"].as_array().unwrap().clone();
-    assert_eq!((facts(&told).len(), rejected.len()), (limits::EVENTS_VISITORS, 20 - limits::EVENTS_VISITORS));
+    let response = send(&mut browser, &events);
+    let rejected = body(&response)["rejected"].as_array().unwrap().clone();
+    assert_eq!((facts(&response).len(), rejected.len()), (limits::EVENTS_VISITORS, 20 - limits::EVENTS_VISITORS));
     assert!(rejected.iter().all(|one| one["code"] == "out_of_bounds"), "{rejected:?}");
     browser.gpc = "1";
     let refused = send(&mut browser, &events[..1]);
@@ -136,7 +136,7 @@ fn a_call_names_only_so_many_visitors_and_a_refusal_of_consent_holds_for_tokens(
     assert_eq!(fact_count(&answer(complete(&mut browser.engine, step, |keys| values(keys, |_| None)))), 0);
 }
 
-/// A browser with the cookies of these visitors in this order, each minted longer ago than snapshots take; and its visitors.
+/// A browser with the cookies of its visitors in this order; returns the visitors, each old enough to have a snapshot.
 fn with_cookies_of(order: [usize; 2]) -> (Browser, [VisitorId; 2]) {
     let mut browser = Browser::new("allow");
     let visitors = [(); 2].map(|()| {
@@ -148,7 +148,7 @@ fn with_cookies_of(order: [usize; 2]) -> (Browser, [VisitorId; 2]) {
     (browser, visitors.map(|(visitor, _)| visitor))
 }
 
-/// The answer of a call at an edge whose KV says that these visitors were erased.
+/// The answer of a call at an edge whose KV has tombstones of these visitors.
 fn send_after_erasure(browser: &mut Browser, gone: &[VisitorId], method: &str, path: &str, text: &str) -> HttpAnswer {
     let stored: Vec<(String, String)> = gone
         .iter()
@@ -169,16 +169,16 @@ const PAGE: &str = r#"[{"type":"page"}]"#;
 fn an_event_of_an_erased_visitor_is_refused_where_its_cookie_names_it_and_the_cookies_expire() {
     let (mut browser, [gone, _]) = with_cookies_of([1, 0]);
     browser.cookies.drain(..2);
-    let told = send_after_erasure(&mut browser, &[gone], "POST", "/v1/events", PAGE);
-    assert_eq!((told.status, refusal(&told)), (202, json!("erased")));
-    browser.keep(&told);
+    let response = send_after_erasure(&mut browser, &[gone], "POST", "/v1/events", PAGE);
+    assert_eq!((response.status, refusal(&response)), (202, json!("erased")));
+    browser.keep(&response);
     assert_eq!(browser.cookies, [""; 0]);
-    // A living visitor's events count, also where the read fails; what names no visitor needs no read.
+    // Events of a visitor without a tombstone count, even if the read fails; events without a token need no read.
     let (mut browser, [_, living]) = with_cookies_of([0, 1]);
     browser.cookies.drain(..2);
     assert_ne!(living, gone);
-    let told = send_after_erasure(&mut browser, &[gone], "POST", "/v1/events", PAGE);
-    assert_eq!(facts(&told)[0].visitor, living);
+    let response = send_after_erasure(&mut browser, &[gone], "POST", "/v1/events", PAGE);
+    assert_eq!(facts(&response)[0].visitor, living);
     let step = browser.begin("POST", "/v1/events", PAGE);
     let taken = answer(complete(&mut browser.engine, step, |_| Err(ReadFault::Late)));
     assert_eq!(facts(&taken)[0].visitor, living);
@@ -213,7 +213,7 @@ fn where_the_visitors_of_all_identity_cookies_were_erased_no_event_counts() {
     assert_eq!(
         (again.status, facts(&again)[0].visitor),
         (202, gone[1]),
-        "the erasure of the first one is answered again"
+        "the erasure of the first visitor is answered again"
     );
     browser.keep(&again);
     assert_eq!(browser.cookies, [""; 0]);

@@ -76,7 +76,7 @@ async function use(token, tenant = "") {
 }
 
 test("without_a_token_the_dashboard_shows_health_and_asks_for_a_token", async () => {
-  await shows("#health", "Takes syncs");
+  await shows("#health", "Accepts syncs");
   await shows("#said", "causeway token create");
   assert.equal(await page.getByRole("heading", { name: "Jobs" }).isVisible(), false);
 });
@@ -114,7 +114,7 @@ test("a_job_shows_the_chosen_tenant_s_run_and_no_other_tenant_s", async () => {
   const answer = await fetch(train("strict"), { method: "POST", headers: { authorization: `Bearer ${here.token}` } });
   assert.equal(answer.status, 202);
   await use(here.token, "strict");
-  await shows("#jobs tr:has-text('train')", /\(plan\)|waits| of /);
+  await shows("#jobs tr:has-text('train')", /\(plan\)|waiting| of /);
   await use(here.token, "demo");
   await shows("#jobs tr:has-text('train')", "never");
 });

@@ -1,4 +1,4 @@
-//! `cargo xtask dev`: the origin and the edge on this machine, until Ctrl-C.
+//! `cargo xtask dev`: runs the origin and the edge on this machine until Ctrl-C.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -15,16 +15,16 @@ use crate::stop::Stop;
 use crate::world::{Data, write_private};
 use crate::{edge_build, http, npm, origin_build, steps, tools};
 
-/// The platform's cron fires once a minute; here more often, so that what it repairs is seen repaired.
+/// Interval of the cron. The platform's is a minute; a shorter one shows its repairs sooner.
 const CRON: Duration = Duration::from_secs(5);
 const CRON_PATH: &str = "/cdn-cgi/handler/scheduled?cron=*+*+*+*+*";
-/// How long the origin and wrangler may take to answer.
+/// Time for the origin and for wrangler to answer for the first time.
 const START: Duration = Duration::from_secs(60);
-/// How long they may take to stop. The origin lets calls end for 10 seconds at most, then folds for as many.
+/// Time to stop. The origin waits at most 10 seconds for calls to end, then folds for at most 10 seconds.
 const GRACE: Duration = Duration::from_secs(25);
 /// Lines of a log that are shown when its program ends by itself.
 const TAIL: usize = 20;
-/// Variables that would lead a development origin to another one's data.
+/// Variables that would make the development origin use the data of another origin.
 const FOREIGN: [&str; 4] = ["CAUSEWAY_CONFIG", "CAUSEWAY_DATA", "CAUSEWAY_KEYS", "CAUSEWAY_KEYS_FILE"];
 
 #[derive(Debug, Args)]
@@ -38,24 +38,24 @@ pub(crate) struct Options {
     /// Folder for configuration, keys, the store, the edge's KV and queues, and logs. [default: .dev in the checkout]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// Empty that folder first.
+    /// Empty the data folder first.
     #[arg(long)]
     fresh: bool,
-    /// Written when both answer, removed at the end: JSON with URLs, token, explain key and process ids.
+    /// File to write when both answer, removed at the end: JSON with URLs, token, explain key and process ids.
     #[arg(long, value_name = "F")]
     ready_file: Option<PathBuf>,
-    /// Stop also when standard input ends, so that a script that dies leaves nothing running.
+    /// Stop also when standard input ends, so that a script that is killed leaves no process.
     #[arg(long)]
     until_stdin_ends: bool,
 }
 
 pub(crate) fn run(project: &Project, options: &Options, stop: &Stop) -> Result<()> {
-    // Before minutes of building: a port or a folder that cannot be had.
+    // Ports and folder are checked before a build of minutes.
     let flags = [(options.edge_port, "--edge-port"), (options.origin_port, "--origin-port")];
     http::free_ports(flags)?;
     let folder = options.data.clone().unwrap_or_else(|| project.root.join(".dev"));
     let data = Data::open(&folder, options.fresh)?;
-    // Nobody runs on that folder: the file is of one that was killed.
+    // This process holds the folder's lock, so an existing ready file belongs to a killed run.
     remove_stale(options.ready_file.as_deref())?;
     if options.until_stdin_ends {
         watch_stdin(stop);
@@ -69,7 +69,7 @@ pub(crate) fn run(project: &Project, options: &Options, stop: &Stop) -> Result<(
     }
     world.print(&running);
     let outcome = world.watch(&mut running, stop);
-    // The worker first: while it lives it would go on asking the origin.
+    // The edge stops first, because it calls the origin.
     running.edge.stop(GRACE);
     running.origin.stop(GRACE);
     remove_stale(options.ready_file.as_deref())?;
@@ -78,7 +78,7 @@ pub(crate) fn run(project: &Project, options: &Options, stop: &Stop) -> Result<(
     Ok(())
 }
 
-/// Installs and builds; returns the origin's binary. Tests did both beforehand and say so by two variables.
+/// Installs tools and builds; returns the origin's binary. Two variables of `cargo xtask test` skip both.
 fn prepare(project: &Project, stop: &Stop) -> Result<PathBuf> {
     if let (Some(binary), Some(_)) = (std::env::var_os("CAUSEWAY_ORIGIN_BIN"), std::env::var_os("CAUSEWAY_EDGE_BUILD"))
     {
@@ -94,7 +94,7 @@ fn prepare(project: &Project, stop: &Stop) -> Result<PathBuf> {
 fn watch_stdin(stop: &Stop) {
     let stop = stop.clone();
     std::thread::spawn(move || {
-        // Whether it ended or broke, nobody is there any more.
+        // The end of the input and an error both mean that the parent is gone.
         let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
         stop.set();
     });
@@ -154,7 +154,7 @@ impl World<'_> {
         let mut command = self.project.command(npm::node(self.project)?);
         command
             .envs(tools::env(self.project)?)
-            // Wrangler keeps logs and a registry of workers in the user's home unless told otherwise.
+            // By default, wrangler stores logs and a registry of workers in the user's home.
             .env("WRANGLER_LOG_PATH", self.data.path("wrangler-logs"))
             .env("WRANGLER_REGISTRY_PATH", self.data.path("wrangler-registry"))
             .env("NO_COLOR", "1")
@@ -174,7 +174,7 @@ impl World<'_> {
         Group::start(command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file))
     }
 
-    /// Until `/healthz` answers 200.
+    /// Waits until `/healthz` answers 200.
     fn wait(&self, who: &str, group: &mut Group, port: u16, log: &str, stop: &Stop) -> Result<()> {
         let line = steps::Line::start(&format!("starting {who}"));
         let start = Instant::now();
@@ -185,7 +185,7 @@ impl World<'_> {
                 self.show_tail(log);
                 bail!("{who} did not start ({status}): see {}", self.data.path(log).display());
             }
-            // Wrangler stays up after such a failure, to try again when a file changes.
+            // Wrangler continues to run after a failed build, to build again after a change of a file.
             if self.log(log).contains("Build failed with") {
                 line.clear();
                 self.show_tail(log);
@@ -207,9 +207,9 @@ impl World<'_> {
         Ok(())
     }
 
-    /// Fires the cron, and returns when a signal comes or the edge is gone.
+    /// Fires the cron until a signal arrives or the edge ends.
     ///
-    /// An origin that is gone is only reported: the edge works without it, which is worth seeing.
+    /// The end of the origin is reported only, because the edge serves without it.
     fn watch(&self, running: &mut Running, stop: &Stop) -> Result<()> {
         self.fire_cron(stop);
         let mut origin_ended = false;
@@ -221,19 +221,19 @@ impl World<'_> {
             if !origin_ended && let Some(status) = running.origin.ended()? {
                 origin_ended = true;
                 self.show_tail("origin.log");
-                eprintln!("the origin ended by itself ({status}); the edge goes on without it");
+                eprintln!("the origin ended by itself ({status}); the edge continues without it");
             }
             std::thread::sleep(TICK);
         }
         Ok(())
     }
 
-    /// In a thread of its own, as a slow answer must not hold up Ctrl-C. It ends with this process.
+    /// Fires the cron in a thread, so that a slow answer does not delay Ctrl-C. The thread ends with this process.
     fn fire_cron(&self, stop: &Stop) {
         let (port, stop) = (self.edge_port, stop.clone());
         std::thread::spawn(move || {
             while !stop.is_set() {
-                // A cron that fails shows itself in the edge's log.
+                // The edge's log has the failures of the cron.
                 let _ = http::get(port, CRON_PATH, CRON);
                 std::thread::sleep(CRON);
             }

@@ -1,6 +1,6 @@
 //! Builds the edge's module (cargo, wasm-bindgen, wasm-opt), the page tag that it serves, and the bundle that wrangler uploads.
 //!
-//! The steps after cargo are skipped while cargo's output is unchanged, so that a second run takes a moment.
+//! The steps after cargo are skipped if cargo's output is unchanged.
 
 use std::fs::{File, TryLockError};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -14,7 +14,7 @@ use crate::project::Project;
 use crate::stop::Stop;
 use crate::{npm, steps, tools};
 
-/// What the Rust compiler takes for granted on this target, and wasm-opt must be told.
+/// The features that the Rust compiler uses by default on this target; wasm-opt does not enable all of them by itself.
 const FEATURES: [&str; 7] = [
     "--enable-bulk-memory",
     "--enable-multivalue",
@@ -26,7 +26,7 @@ const FEATURES: [&str; 7] = [
 ];
 const OPTIMISE: &str = "-O2";
 const STAMP: &str = "stamp";
-/// How often it is looked whether another build has ended.
+/// Interval between two attempts to take the lock of another build.
 const LOOK: Duration = Duration::from_millis(200);
 
 /// Returns the folder that holds `engine.js`, `engine_bg.wasm` and the page tag.
@@ -45,7 +45,7 @@ pub(crate) fn build(project: &Project, stop: &Stop) -> Result<PathBuf> {
     bind(project, &compiled, &fresh, stop)?;
     optimise(project, &fresh, stop)?;
     std::fs::write(fresh.join(STAMP), stamp)?;
-    // A running `wrangler dev` watches these files: they change as a whole, and the module before its glue.
+    // A running `wrangler dev` watches these files: each is replaced as a whole, the module before its glue code.
     std::fs::create_dir_all(&folder)?;
     for name in ["snippets", "engine_bg.wasm", "engine.js", STAMP] {
         let to = folder.join(name);
@@ -58,7 +58,7 @@ pub(crate) fn build(project: &Project, stop: &Stop) -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// Waits until no other build makes the folder.
+/// Takes the lock of the build folder; waits while another build holds it.
 fn alone(project: &Project, stop: &Stop) -> Result<File> {
     let lock = File::create(project.target.join("edge-build.lock"))?;
     while let Err(TryLockError::WouldBlock) = lock.try_lock() {
@@ -68,7 +68,7 @@ fn alone(project: &Project, stop: &Stop) -> Result<File> {
     Ok(lock)
 }
 
-/// Makes the page tag one small script: a text in a module, since the worker does not run it but serves it.
+/// Bundles the page tag into one script, as a text in a module, because the worker serves it and does not run it.
 fn tag(project: &Project, folder: &Path, stop: &Stop) -> Result<()> {
     let mut command = project.command(npm::esbuild(project));
     command.args([
@@ -82,7 +82,7 @@ fn tag(project: &Project, folder: &Path, stop: &Stop) -> Result<()> {
     let script = steps::run("bundling the page tag", &mut command, stop)?;
     let module = format!("export default {};\n", serde_json::to_string(&script)?);
     let path = folder.join("causeway.mjs");
-    // A running `wrangler dev` would begin anew for a file that was only touched.
+    // An unchanged file is not written, because a running `wrangler dev` restarts after each write.
     if std::fs::read_to_string(&path).is_ok_and(|there| there == module) {
         return Ok(());
     }
@@ -90,7 +90,7 @@ fn tag(project: &Project, folder: &Path, stop: &Stop) -> Result<()> {
     std::fs::write(&path, module).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Names the input and the tools: the same text, the same output.
+/// A text that is equal for equal input and tools, whose output is then equal.
 fn stamp(project: &Project, wasm: &[u8]) -> Result<String> {
     let mut hasher = DefaultHasher::new();
     wasm.hash(&mut hasher);
@@ -126,7 +126,7 @@ fn optimise(project: &Project, folder: &Path, stop: &Stop) -> Result<()> {
     steps::run("wasm-opt", &mut command, stop).map(drop)
 }
 
-/// Compiles the benches' module with the edge's profile. Returns the folder with `engine.js` and `engine_bg.wasm`.
+/// Compiles the module of the benches like the edge's, into a folder with `engine.js` and `engine_bg.wasm`.
 pub(crate) fn bench(project: &Project, stop: &Stop) -> Result<PathBuf> {
     let compiled = compile(project, project.bench_cargo(), "causeway-bench-wasm", "building the bench's module", stop)?;
     let out = project.target.join("bench-wasm");
@@ -135,8 +135,8 @@ pub(crate) fn bench(project: &Project, stop: &Stop) -> Result<PathBuf> {
     Ok(out)
 }
 
-/// Bundles the worker as `wrangler deploy` would, without deploying: proof that the configuration is
-/// right, and what bare workerd serves in benches and fault tests. Returns the folder.
+/// Bundles the worker as `wrangler deploy` does, without a deployment; returns the folder. The step proves that the
+/// configuration is valid; workerd serves the bundle in benches and fault tests.
 pub(crate) fn bundle(project: &Project, stop: &Stop) -> Result<PathBuf> {
     let out = project.edge_bundle();
     remove(&out)?;

@@ -1,4 +1,4 @@
-//! A GET to this machine: enough to see whether a server answers, without an HTTP library to compile.
+//! HTTP GET on loopback, which shows whether a server answers, without an HTTP library.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 
-/// Answers on loopback are read up to this size; a status line is all that counts.
+/// The most bytes that are read of an answer, of which only the status line is used.
 const ANSWER_BYTES: u64 = 64 * 1024;
 
-/// The status of a GET on loopback; `None` when nothing answers in time.
+/// The status of a GET on loopback; `None` without an answer within `timeout`.
 pub(crate) fn get(port: u16, path: &str, timeout: Duration) -> Option<u16> {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let mut stream = TcpStream::connect_timeout(&address, timeout).ok()?;
@@ -17,7 +17,7 @@ pub(crate) fn get(port: u16, path: &str, timeout: Duration) -> Option<u16> {
     stream.set_write_timeout(Some(timeout)).ok()?;
     write!(stream, "GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n").ok()?;
     let mut answer = Vec::new();
-    // A server that closes abruptly after its answer is still one that answered.
+    // An error after the status line does not matter.
     let _ = stream.take(ANSWER_BYTES).read_to_end(&mut answer);
     status(&answer)
 }
@@ -28,11 +28,14 @@ fn status(answer: &[u8]) -> Option<u16> {
     line.strip_prefix("HTTP/1.1 ")?.get(..3)?.parse().ok()
 }
 
-/// Makes sure that each port is free, and takes a free one for each 0; no two are the same.
+/// Checks that each wanted port is free and finds a free one for each 0; all are different.
 ///
-/// Each comes with the flag that chooses another, or nothing for a port of our own choice.
+/// Each port has the flag that chooses another one, for the message; the flag of an automatic port is empty.
+///
+/// # Errors
+/// A wanted port is taken.
 pub(crate) fn free_ports<const N: usize>(wanted: [(u16, &str); N]) -> Result<[u16; N]> {
-    // All are held until the last is found, else the system could give one out twice.
+    // All listeners stay open until the last port is found, so that the system returns none twice.
     let mut held = Vec::with_capacity(N);
     let mut ports = [0; N];
     for (port, (wanted, flag)) in ports.iter_mut().zip(wanted) {

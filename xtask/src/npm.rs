@@ -1,7 +1,7 @@
-//! What comes from npm: wrangler with workerd, esbuild, wasm-opt, and a Node 22 for all of them.
+//! The npm packages: wrangler with workerd, esbuild, wasm-opt, and a Node 22 that runs them.
 //!
-//! The Node is a package of its own for each platform, an optional dependency that carries the binary, so
-//! that no install script has to run (npm 11 refuses those). The machine's own Node only runs npm.
+//! Node is an optional dependency for each platform that contains the binary, so that no install script runs
+//! (npm 11 refuses install scripts). The machine's own Node runs npm only.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use crate::project::Project;
 use crate::stop::Stop;
 use crate::{steps, tools};
 
-/// What wrangler asks for.
+/// The oldest Node that wrangler supports.
 const NODE_AT_LEAST: (u32, u32) = (22, 12);
 /// A copy of the lockfile that `node_modules` was installed from.
 const STAMP: &str = ".causeway-lock.json";
@@ -29,20 +29,20 @@ pub(crate) fn ensure(project: &Project, stop: &Stop) -> Result<()> {
     if tools::find("npm").is_none() {
         bail!("npm is not on PATH: install Node.js with npm (any release since 18; Debian: apt-get install npm)");
     }
-    // Where the machine's npm leaves out what a production server does not need, all of it is.
+    // A machine's npm may be configured to omit development packages, which are all of these.
     let wanted = ["ci", "--loglevel=error", "--include=dev", "--include=optional"];
     steps::run("installing npm packages", project.command("npm").args(wanted), stop)?;
     for there in [wrangler(project), workerd(project), esbuild(project)] {
         if !there.is_file() {
-            bail!("npm installed no {}: is this platform one that its package knows?", there.display());
+            bail!("npm installed no {}: check whether its package supports this platform", there.display());
         }
     }
-    // Says which way out there is where no package carries a Node for this machine.
+    // Fails with a remedy if no package has a Node for this machine.
     node(project)?;
     std::fs::write(&stamp, lock).with_context(|| format!("cannot write {}", stamp.display()))
 }
 
-/// A Node that is new enough: the package's, else the machine's.
+/// A Node of at least [`NODE_AT_LEAST`]: the package's, otherwise the machine's.
 pub(crate) fn node(project: &Project) -> Result<PathBuf> {
     let packaged = project.npm(".bin/node");
     if packaged.is_file() {
@@ -67,7 +67,7 @@ fn version_of(text: &str) -> Option<(u32, u32)> {
     Some((parts.next()??, parts.next()??))
 }
 
-/// `PATH` with the packages' programs first, and the Node that they need before the machine's.
+/// `PATH` with the programs of the packages first, then the folder of [`node`], then the machine's folders.
 pub(crate) fn path(project: &Project) -> Result<OsString> {
     let mut folders = vec![project.npm(".bin")];
     folders.extend(node(project)?.parent().map(PathBuf::from));
@@ -83,7 +83,7 @@ pub(crate) fn wrangler(project: &Project) -> PathBuf {
     project.npm("wrangler/bin/wrangler.js")
 }
 
-/// The binary itself, not npm's script around it, so that a signal reaches it.
+/// The binary of workerd. npm's script around it would not pass signals on.
 pub(crate) fn workerd(project: &Project) -> PathBuf {
     let platform = match (std::env::consts::OS, std::env::consts::ARCH) {
         ("macos", "aarch64") => "workerd-darwin-arm64",
@@ -94,7 +94,7 @@ pub(crate) fn workerd(project: &Project) -> PathBuf {
     project.npm("@cloudflare").join(platform).join("bin/workerd")
 }
 
-/// The binary itself, as worker-build expects it.
+/// The binary of esbuild, as worker-build expects it.
 pub(crate) fn esbuild(project: &Project) -> PathBuf {
     let platform = match (std::env::consts::OS, std::env::consts::ARCH) {
         ("macos", "aarch64") => "darwin-arm64",

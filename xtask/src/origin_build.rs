@@ -1,4 +1,4 @@
-//! Builds the origin's binary, `causeway`, in the release profile: tests and benches measure it.
+//! Builds the origin's binary, `causeway`, in the release profile, which tests and benches run.
 
 use std::path::PathBuf;
 

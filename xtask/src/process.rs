@@ -1,6 +1,6 @@
-//! Child processes, each in a process group of its own, so that stopping one leaves no grandchild behind.
+//! Child processes, each in its own process group.
 //!
-//! npm, wrangler and cargo all start further programs; a signal to the child alone would orphan them.
+//! npm, wrangler and cargo start further programs; a signal to the group reaches them too.
 
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, ExitStatus};
@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 use rustix::process::{Pid, Signal, kill_process_group};
 
-/// How often a waiting loop looks at its child and at the stop flag.
+/// Interval at which a waiting loop checks its child and the stop flag.
 pub(crate) const TICK: Duration = Duration::from_millis(50);
 
-/// A running process group; dropped, it is stopped.
+/// A running process group; a drop stops it.
 #[derive(Debug)]
 pub(crate) struct Group {
     pub(crate) child: Child,
@@ -29,12 +29,12 @@ impl Group {
         Ok(Self { child, ended: None })
     }
 
-    /// The leader's process id, which is the group's as well.
+    /// The process id of the leader, which is also the id of the group.
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// How the leader ended, if it has.
+    /// The exit status of the leader; `None` while it runs.
     pub(crate) fn ended(&mut self) -> Result<Option<ExitStatus>> {
         if self.ended.is_none() {
             self.ended = self.child.try_wait()?;
@@ -42,7 +42,7 @@ impl Group {
         Ok(self.ended)
     }
 
-    /// Asks the whole group to end, waits for the grace, then kills what is left.
+    /// Sends SIGTERM to the group, waits at most `grace`, then kills the remaining processes.
     pub(crate) fn stop(&mut self, grace: Duration) {
         self.signal(Signal::TERM);
         let until = Instant::now() + grace;
@@ -54,7 +54,7 @@ impl Group {
             std::thread::sleep(TICK);
         }
         self.signal(Signal::KILL);
-        // After SIGKILL the leader can only be reaped.
+        // The wait after SIGKILL only reaps the leader.
         let _ = self.child.wait().map(|status| self.ended = Some(status));
     }
 
@@ -62,7 +62,7 @@ impl Group {
         i32::try_from(self.id()).ok().and_then(Pid::from_raw)
     }
 
-    /// To a group that is gone there is nothing to say, so a failure says nothing new.
+    /// Signals the group. An error is ignored: the group has ended.
     fn signal(&self, signal: Signal) {
         if let Some(pid) = self.pid() {
             let _ = kill_process_group(pid, signal);

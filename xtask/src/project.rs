@@ -1,4 +1,4 @@
-//! Where things are in the checkout.
+//! Paths in the checkout, and cargo.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,7 +13,7 @@ pub(crate) struct Project {
 }
 
 impl Project {
-    /// Asks cargo, which knows about configured target folders.
+    /// Reads the paths from `cargo metadata`, which respects a configured target folder.
     pub(crate) fn find() -> Result<Self> {
         let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
         let output = cargo()
@@ -33,34 +33,34 @@ impl Project {
         Ok(Self { root: path("workspace_root")?, target: path("target_directory")? })
     }
 
-    /// Tools built from source, at the versions of `Cargo.lock`.
+    /// Path of a tool that is built from source, at its version of `Cargo.lock`.
     pub(crate) fn tool(&self, name: &str) -> PathBuf {
         self.root.join(".tools/bin").join(name)
     }
 
-    /// A path in npm's folder.
+    /// A path in `node_modules`.
     pub(crate) fn npm(&self, path: &str) -> PathBuf {
         self.root.join("node_modules").join(path)
     }
 
-    /// The folder that the worker's entry imports the module from.
+    /// The folder from which the worker's entry imports the module.
     pub(crate) fn edge_build(&self) -> PathBuf {
         self.root.join("edge/build")
     }
 
-    /// The worker as wrangler would upload it.
+    /// The folder of the worker's bundle, as wrangler uploads it.
     pub(crate) fn edge_bundle(&self) -> PathBuf {
         self.target.join("edge-bundle")
     }
 
-    /// A command to be run in the checkout.
+    /// A command that runs in the checkout.
     pub(crate) fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new(program);
         command.current_dir(&self.root);
         command
     }
 
-    /// Cargo, run in the checkout.
+    /// Cargo in the checkout.
     pub(crate) fn cargo(&self) -> Command {
         let mut command = cargo();
         command.current_dir(&self.root);
@@ -74,7 +74,7 @@ impl Project {
         command
     }
 
-    /// The version that `Cargo.lock` names for a crate.
+    /// The version of a crate in `Cargo.lock`.
     pub(crate) fn locked_version(&self, name: &str) -> Result<String> {
         let path = self.root.join("Cargo.lock");
         let lock = std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
@@ -84,8 +84,9 @@ impl Project {
     }
 }
 
-/// The cargo that started us: cargo sets `CARGO` for what it runs. What else it says of the package that it runs is not passed
-/// on: `ring` looks at it, and would be built anew, with all that stands on it, for whoever calls cargo in another way.
+/// The cargo that started this program (variable `CARGO`), without the variables that cargo sets for the running
+/// package. The build script of `ring` depends on them: `ring` and its dependents would be rebuilt after each other way to
+/// call cargo.
 fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     let is_of_package = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
@@ -97,7 +98,7 @@ fn cargo() -> Command {
     command
 }
 
-/// Reads the two lines that every package begins with; no TOML parser, so that this crate builds in seconds.
+/// Reads the first two lines of the package, without a TOML parser, so that this crate builds in seconds.
 fn version_in_lock<'a>(lock: &'a str, name: &str) -> Option<&'a str> {
     let mut lines = lock.lines();
     let wanted = format!("name = \"{name}\"");

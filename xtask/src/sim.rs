@@ -1,5 +1,5 @@
 //! `cargo xtask sim`: builds the simulator (`tests/sim`) and plays worlds; `cargo xtask sim bugs` shows that it finds
-//! the planted bugs of `shared/src/planted.rs`.
+//! the planted bugs of `shared/src/base/planted.rs`.
 //!
 //! | command | effect |
 //! |---|---|
@@ -9,7 +9,7 @@
 //! | `cargo xtask sim --seed S --events E --trace` | plays one world with E events of faults and prints what happens in it |
 //! | `cargo xtask sim bugs [NAME…]` | plays worlds with each planted bug until one fails |
 //!
-//! Arguments go to the simulator as they are; its exit code is the exit code of this command.
+//! The arguments are passed to the simulator unchanged; its exit code is the exit code of this command.
 
 use std::ffi::OsString;
 
@@ -21,11 +21,11 @@ use crate::stop::Stop;
 use crate::test::TestTier;
 use crate::{steps, test};
 
-/// Worlds that `cargo xtask test` plays.
+/// Number of worlds that `cargo xtask test` plays.
 const WORLDS: &str = "1000";
-/// Worlds that `cargo xtask test full` plays.
+/// Number of worlds that `cargo xtask test full` plays.
 const LONG_WORLDS: &str = "5000";
-/// Worlds in which a planted bug must be found.
+/// Number of worlds within which each planted bug must be found.
 const BUG_WORLDS: &str = "1500";
 
 #[derive(Debug, Args)]
@@ -33,21 +33,21 @@ const BUG_WORLDS: &str = "1500";
 pub(crate) struct Options {
     #[command(subcommand)]
     mode: Option<Mode>,
-    /// For the simulator: `--seed S --trace`, `--seeds N --from S`, `--hours H`, `--events E`.
+    /// Arguments of the simulator: `--seed S --trace`, `--seeds N --from S`, `--hours H`, `--events E`.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<OsString>,
 }
 
 #[derive(Debug, Subcommand)]
 enum Mode {
-    /// Plays worlds with each planted bug until one fails; a bug that no world shows is a failure.
+    /// Play worlds with each planted bug until one fails; a bug that no world finds is a failure.
     Bugs {
-        /// Names of bugs, as `shared/src/planted.rs` lists them. Without one: all bugs.
+        /// Names of bugs, as `shared/src/base/planted.rs` lists them. Without a name: all bugs.
         names: Vec<OsString>,
     },
 }
 
-/// The simulator ended with this code, and has said why.
+/// The simulator ended with this code and has printed the reason.
 #[derive(Debug)]
 pub(crate) struct Ended(pub(crate) u8);
 
@@ -91,7 +91,7 @@ fn play(project: &Project, features: &[&str], arguments: &[OsString], stop: &Sto
     if status.success() {
         return Ok(());
     }
-    // Ended by a signal: it has no code of its own.
+    // A process that a signal ended has no code.
     let code = status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1);
     Err(Ended(code).into())
 }

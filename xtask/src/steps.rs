@@ -1,5 +1,5 @@
-//! Running a program as one step: a spinner with the seconds on a terminal, plain lines elsewhere; its output
-//! is kept back and shown only when it fails.
+//! Runs a program as one step, with a spinner on a terminal and plain lines elsewhere. Its output is shown only if it
+//! fails.
 
 use std::io::{BufRead as _, BufReader, IsTerminal as _, Read};
 use std::process::{Command, Stdio};
@@ -12,18 +12,19 @@ use indicatif::{ProgressBar, ProgressStyle};
 use crate::process::{Group, TICK};
 use crate::stop::Stop;
 
-/// Without a terminal, a long step says after this time, and then this often, that it is alive.
+/// Without a terminal, a long step prints its first line of progress after this time.
 const FIRST: Duration = Duration::from_secs(3);
+/// Interval of the lines of progress after the first.
 const STILL: Duration = Duration::from_secs(30);
-/// A step shorter than this leaves no line.
+/// A shorter step prints no line.
 const QUIET: Duration = Duration::from_secs(1);
-/// Lines of a failed step that are shown: npm says what is wrong at the beginning, cargo at the end.
+/// Lines of a failed step that are shown: npm reports the fault at the start of its output, cargo at the end.
 const HEAD: usize = 20;
 const TAIL: usize = 60;
 
 /// Runs a command to its end and returns what it wrote to standard output.
 ///
-/// `what` is for the reader (`building the origin`). A failure that the network explains is one line.
+/// `what` names the step for the user (`building the origin`). A failure of the network is reported in one line.
 pub(crate) fn run(what: &str, command: &mut Command, stop: &Stop) -> Result<String> {
     stop.check()?;
     let mut group = Group::start(command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()))?;
@@ -46,7 +47,7 @@ pub(crate) fn run(what: &str, command: &mut Command, stop: &Stop) -> Result<Stri
         std::thread::sleep(TICK);
     };
     for reader in readers.into_iter().flatten() {
-        // A reader only fails by panicking, and then there is nothing of its to show.
+        // A reader fails only by a panic, and has no output then.
         let _ = reader.join();
     }
     let mut log = lock(&log);
@@ -77,9 +78,9 @@ fn failure(what: &str, command: &Command, log: &Log, status: &str) -> anyhow::Er
     anyhow!("{what} failed: {program}, {status}")
 }
 
-/// How cargo, rustup, npm and apt say that there is no network.
+/// Whether a line is a message of cargo, rustup, npm or apt about a missing network.
 fn is_network(line: &str) -> bool {
-    // esbuild too cannot resolve, what an import names.
+    // "Could not resolve" alone is not enough, because esbuild prints it for an import.
     const SIGNS: [&str; 13] = [
         "ENOTFOUND",
         "EAI_AGAIN",
@@ -100,7 +101,7 @@ fn is_network(line: &str) -> bool {
 
 #[derive(Default)]
 struct Log {
-    /// Both streams, as they came.
+    /// Both streams in the order of arrival.
     lines: Vec<String>,
     stdout: String,
     last: String,
@@ -128,7 +129,7 @@ fn read(pipe: impl Read + Send + 'static, stdout: bool, log: &Arc<Mutex<Log>>) -
     })
 }
 
-/// The line on the screen that says what goes on.
+/// The line of progress of a step.
 pub(crate) struct Line {
     what: String,
     start: Instant,
@@ -162,7 +163,7 @@ impl Line {
         }
     }
 
-    /// Says how long it took; a moment's work needs no line.
+    /// Prints the duration of the step if it is at least [`QUIET`].
     pub(crate) fn done(&self) {
         self.clear();
         let elapsed = self.start.elapsed();
@@ -184,7 +185,7 @@ mod tests {
     use super::*;
     use crate::stop::Stop;
 
-    /// Where nobody listens: to everybody who asks a registry there, the network is gone. Port 1 is given to no program.
+    /// An address without a listener, which stands for a missing network. No program gets port 1.
     const NOWHERE: &str = "http://127.0.0.1:1/";
 
     #[test]
@@ -206,15 +207,15 @@ mod tests {
         cargo.env("CARGO_NET_RETRY", "0").env_remove("CARGO_NET_OFFLINE");
         let mut rustup = Command::new("rustup");
         rustup.args(["toolchain", "install", "1.95.0"]).env("RUSTUP_DIST_SERVER", NOWHERE.trim_end_matches('/'));
-        // Each without what it has downloaded before.
+        // Each program has an empty cache.
         let homes = ["npm_config_cache", "CARGO_HOME", "RUSTUP_HOME"];
         for (mut command, home) in [npm, cargo, rustup].into_iter().zip(homes) {
             command.current_dir(&folder).env(home, folder.join(home)).env("NO_PROXY", "127.0.0.1");
             let program = command.get_program().to_string_lossy().rsplit('/').next().unwrap().to_owned();
-            let told = run("installing", &mut command, &Stop::default()).unwrap_err().to_string();
+            let error = run("installing", &mut command, &Stop::default()).unwrap_err().to_string();
             let begins =
                 format!("installing: {program} could not reach its registry: check the network and run again (");
-            assert!(told.starts_with(&begins) && told.lines().count() == 1, "{told}");
+            assert!(error.starts_with(&begins) && error.lines().count() == 1, "{error}");
         }
         std::fs::remove_dir_all(&folder).unwrap();
     }
@@ -223,7 +224,7 @@ mod tests {
     fn what_fails_otherwise_is_shown_and_named() {
         let mut command = Command::new("sh");
         command.args(["-c", "echo Connected; exit 3"]);
-        let told = run("a step", &mut command, &Stop::default()).unwrap_err().to_string();
-        assert_eq!(told, "a step failed: sh, exit status: 3");
+        let error = run("a step", &mut command, &Stop::default()).unwrap_err().to_string();
+        assert_eq!(error, "a step failed: sh, exit status: 3");
     }
 }

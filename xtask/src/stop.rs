@@ -1,4 +1,4 @@
-//! Ctrl-C, Ctrl-\ and SIGTERM, as a flag that everything which waits looks at.
+//! Ctrl-C, Ctrl-\ and SIGTERM as a flag that waiting code checks.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::{Context as _, Result};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
-/// Set once, by a signal; never cleared.
+/// A flag that a signal sets; it is never cleared.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Stop(Arc<AtomicBool>);
 
-/// The error of a step that was cut short.
+/// The error of a step that a signal stopped.
 #[derive(Debug)]
 pub(crate) struct Stopped;
 
@@ -23,7 +23,7 @@ impl std::fmt::Display for Stopped {
 impl std::error::Error for Stopped {}
 
 impl Stop {
-    /// From now on a signal sets the flag, and ends this process no longer.
+    /// Registers the signals: from now on a signal sets the flag and does not end this process.
     pub(crate) fn on_signals() -> Result<Self> {
         let flag = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGQUIT, SIGTERM, SIGHUP] {
@@ -36,12 +36,13 @@ impl Stop {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// As if a signal had come.
+    /// Sets the flag, as a signal does.
     pub(crate) fn set(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// An error once a signal came, so that `?` ends what is under way.
+    /// # Errors
+    /// [`Stopped`] if a signal arrived, so that `?` ends the running step.
     pub(crate) fn check(&self) -> Result<()> {
         if self.is_set() { Err(Stopped.into()) } else { Ok(()) }
     }

@@ -12,20 +12,20 @@ use serde_json::Value;
 use crate::steps;
 use crate::stop::Stop;
 
-/// The file that says that the folder is ours to empty, and whose lock says that it is in use.
+/// The file that marks a folder of `cargo xtask dev`, which may be emptied. Its lock marks a folder in use.
 const MARKER: &str = ".causeway-dev";
-const MARKER_TEXT: &str = "Made by `cargo xtask dev`; with --fresh it empties this folder.\n";
+const MARKER_TEXT: &str = "Created by `cargo xtask dev`, which empties this folder with --fresh.\n";
 
-/// Written once; edit it as you like, it stays. Ports come from the command's flags.
-const CONFIGURATION: &str = r#"# A development origin, made by `cargo xtask dev`. See `causeway config reference`.
+/// The initial configuration, which users may edit; it is not overwritten. The command's flags set the ports.
+const CONFIGURATION: &str = r#"# A development origin of `cargo xtask dev`. See `causeway config reference`.
 data = "."
 keys = "keys.json"
-# Siblings' snapshots follow after 2 seconds, so that you need not wait a minute to see them.
+# Snapshots of siblings are published after 2 seconds instead of a minute.
 sibling_publish_s = 2
-# The KV of this machine shows at once what was written.
+# The local KV shows a write at once.
 kv_settled_s = 2
 
-# The demo page's publisher: no consent signal means yes.
+# The publisher of the demo page. Without a consent signal, identities are allowed.
 [[tenant]]
 name = "demo"
 hosts = ["localhost", "127.0.0.1"]
@@ -34,7 +34,7 @@ dev = true
 no_signal = "allow"
 publish_delay_s = 2
 proof_header = "x-causeway-proof"
-# Ids that pages name without a proof (partner) link for decisions too. The default, 1, leaves that to logins.
+# Ids without a proof (partner) link visitors for decisions too. With the default, 1, only logins do.
 link_threshold = 0.9
 house_landing = "https://example.com/landing"
 catalogue = "catalogue.toml"
@@ -52,18 +52,18 @@ code = 2
 id = "house"
 [tenant.house_ad.creative]
 title = "Your own advertisement"
-text = "Shown while no campaign bids for this place."
+text = "Shown while no campaign bids for this placement."
 url = "https://example.com/"
 
-# Another publisher, with every default: no consent signal means no.
+# Another publisher, with default settings. Without a consent signal, identities are refused.
 [[tenant]]
 name = "strict"
 hosts = ["strict.localhost"]
 dev = true
 "#;
 
-/// The words of the demo tenant's actions and placements.
-const CATALOGUE: &str = r#"# Codes are for ever: never change one, never give it to another word.
+/// The action types and view types of the demo tenant.
+const CATALOGUE: &str = r#"# Codes are permanent: never change a code, and never reuse it for another word.
 [[verb]]
 name = "hide"
 code = 3
@@ -77,7 +77,7 @@ name = "article"
 code = 2
 "#;
 
-/// The folder, held by this process until it is dropped.
+/// The data folder; this process holds its lock until the drop.
 #[derive(Debug)]
 pub(crate) struct Data {
     pub(crate) folder: PathBuf,
@@ -85,21 +85,24 @@ pub(crate) struct Data {
 }
 
 impl Drop for Data {
-    /// Closing it is not enough: a child that is being started has it open for a moment.
+    /// Unlocks the file. A close is not enough, because a starting child inherits the open file for a moment.
     fn drop(&mut self) {
         self.lock.unlock().unwrap_or_default();
     }
 }
 
 impl Data {
-    /// Makes the folder or takes the one that is there; `fresh` empties it, if an earlier run made it.
+    /// Creates or opens the folder and takes its lock; `fresh` empties it.
+    ///
+    /// # Errors
+    /// The folder has foreign files, or another process holds its lock.
     pub(crate) fn open(folder: &Path, fresh: bool) -> Result<Self> {
         let shown = folder.display();
-        std::fs::create_dir_all(folder).with_context(|| format!("cannot make {shown}"))?;
+        std::fs::create_dir_all(folder).with_context(|| format!("cannot create {shown}"))?;
         let folder = folder.canonicalize().with_context(|| format!("cannot open {shown}"))?;
         let marker = folder.join(MARKER);
         if !marker.is_file() && std::fs::read_dir(&folder)?.next().is_some() {
-            bail!("{shown} holds files that `cargo xtask dev` did not make: choose another folder with --data");
+            bail!("{shown} has files that `cargo xtask dev` did not create: choose another folder with --data");
         }
         let mut lock = OpenOptions::new().create(true).append(true).open(&marker)?;
         if lock.try_lock().is_err() {
@@ -120,7 +123,7 @@ impl Data {
         self.folder.join(name)
     }
 
-    /// The origin's configuration, written if there is none.
+    /// The path of the origin's configuration, which is written if it is missing.
     pub(crate) fn configuration(&self) -> Result<PathBuf> {
         let path = self.path("causeway.toml");
         if !path.exists() {
@@ -130,11 +133,11 @@ impl Data {
         Ok(path)
     }
 
-    /// Makes what keys are missing, and the first admin token; returns the token.
+    /// Creates missing keys and the first admin token; returns the token.
     pub(crate) fn keys_and_token(&self, causeway: &dyn Fn() -> Command, stop: &Stop) -> Result<String> {
         steps::run("making keys", causeway().args(["keys", "init"]), stop)?;
         let path = self.path("admin-token");
-        // The store knows the token; one without the other is of no use.
+        // A stored token is valid only with the store that knows it.
         if self.path("causeway.db").exists()
             && let Ok(token) = std::fs::read_to_string(&path)
         {
@@ -148,7 +151,7 @@ impl Data {
         Ok(token)
     }
 
-    /// The demo tenant's ads become the current catalogue, if the folder holds a file of them.
+    /// Applies `ads.toml` as the catalogue of the demo tenant, if the folder has this file.
     pub(crate) fn apply_ads(&self, causeway: &dyn Fn() -> Command, stop: &Stop) -> Result<()> {
         let path = self.path("ads.toml");
         if path.exists() {
@@ -159,7 +162,7 @@ impl Data {
         Ok(())
     }
 
-    /// What the worker is configured with, as a file of variables; returns it and the explain key.
+    /// Writes the worker's configuration as a file of variables; returns its path and the explain key.
     pub(crate) fn edge_variables(
         &self,
         causeway: &dyn Fn() -> Command,
@@ -180,13 +183,13 @@ impl Data {
     }
 }
 
-/// One line of a variables file. In single quotes the quote itself is special, and to the worker's command `$` too; in our values
-/// they stand in JSON strings alone and can be escaped there.
+/// One line of a variables file, in single quotes. The quote is special there, and `$` for the worker's command. Both
+/// occur in JSON strings of the values only, so JSON escapes replace them.
 fn variable(name: &str, value: &str) -> String {
     format!("{name}='{}'\n", value.replace('\'', "\\u0027").replace('$', "\\u0024").replace('\n', " "))
 }
 
-/// For files with secrets in them: readable by their owner alone, and complete or not there.
+/// Writes a file with secrets: only its owner can read it, and it is complete or absent.
 pub(crate) fn write_private(path: &Path, content: &str) -> Result<()> {
     let context = || format!("cannot write {}", path.display());
     let mut name = path.file_name().unwrap_or_default().to_owned();
@@ -213,11 +216,11 @@ fn empty(folder: &Path) -> Result<()> {
 }
 
 fn parse(what: &str, json: &str) -> Result<Value> {
-    serde_json::from_str(json).with_context(|| format!("`{what}` gave no JSON"))
+    serde_json::from_str(json).with_context(|| format!("the output of `{what}` is not JSON"))
 }
 
 fn text(value: &Value, name: &str) -> Result<String> {
-    value.get(name).and_then(Value::as_str).map(str::to_owned).with_context(|| format!("the answer holds no `{name}`"))
+    value.get(name).and_then(Value::as_str).map(str::to_owned).with_context(|| format!("the answer has no `{name}`"))
 }
 
 #[cfg(test)]
@@ -237,7 +240,7 @@ mod tests {
         std::fs::create_dir_all(&folder).unwrap();
         std::fs::write(folder.join("thesis.tex"), "years of work").unwrap();
         let error = Data::open(&folder, true).unwrap_err().to_string();
-        assert!(error.contains("did not make"), "{error}");
+        assert!(error.contains("did not create"), "{error}");
         assert!(folder.join("thesis.tex").exists());
         std::fs::remove_dir_all(&folder).unwrap();
     }

@@ -1,4 +1,5 @@
-//! The ads of the market: 50 advertisers of two campaigns of two ads each, paid for by click, by purchase and by impression.
+//! The ads of the market: 50 advertisers with two campaigns of two ads each, paid by click, by purchase or by
+//! impression.
 
 use causeway_shared::ads::catalogue::Catalogue;
 use causeway_shared::base::ids::{SnapshotVersion, TenantId};
@@ -12,34 +13,34 @@ use serde_json::{Value, json};
 
 use crate::dice::Dice;
 
-/// Advertisers.
+/// Number of advertisers.
 pub const ADVERTISERS: usize = 50;
-/// Ads in all.
+/// Number of ads.
 pub const ADS: usize = ADVERTISERS * 4;
 
-/// What is paid for, in the currency.
+/// The price of a paid action, in units of the currency.
 #[derive(Debug, Clone, Copy)]
 pub enum Paid {
-    /// A click.
+    /// Price of a click.
     Click(f64),
-    /// A purchase after a click.
+    /// Price of a purchase after a click.
     Purchase(f64),
-    /// An impression.
+    /// Price of an impression.
     Impression(f64),
 }
 
-/// What nobody knows of an ad.
+/// The hidden properties of an ad, which the product does not know.
 #[derive(Debug, Clone, Copy)]
 pub struct Ad {
-    /// What is paid for.
+    /// The paid action and its price.
     pub paid: Paid,
-    /// How much more often it is clicked than others.
+    /// Factor of the ad on the click rate.
     pub appeal: f64,
-    /// How much more often who clicked it buys.
+    /// Factor of the ad on the purchase rate after a click.
     pub closing: f64,
 }
 
-/// All ads, by their codes from 1 on: the advertiser of a code is [`advertiser`].
+/// All ads in the order of their codes, which begin with 1; [`advertiser`] is the advertiser of a code.
 #[must_use]
 pub fn draw(dice: &mut Dice) -> Vec<Ad> {
     let mut ads = Vec::with_capacity(ADS);
@@ -56,14 +57,14 @@ pub fn draw(dice: &mut Dice) -> Vec<Ad> {
     ads
 }
 
-/// The advertiser of an ad's code, from 0 on.
+/// The index of the advertiser of an ad's code, from 0.
 #[must_use]
 pub fn advertiser(code: usize) -> usize {
     code.saturating_sub(1) / 4
 }
 
-/// The catalogue. With a `shuffle` nothing is bid and the order of choice is drawn: an ad at random of those that may be
-/// placed is that of a drawn order which comes first.
+/// The catalogue. With a `shuffle` there are no bids and the weights are a random order, so that the choice is the
+/// first eligible ad of that order, which is a random eligible ad.
 #[must_use]
 pub fn catalogue(ads: &[Ad], mut shuffle: Option<&mut Dice>) -> Value {
     let cap = json!([{ "action": "impression", "limit": 4, "window": { "interval": 1, "unit": "days" } }]);
@@ -97,10 +98,10 @@ pub fn catalogue(ads: &[Ad], mut shuffle: Option<&mut Dice>) -> Value {
     })
 }
 
-/// The values that put a catalogue in force at an edge by itself: the pointer's and the version's.
+/// The KV values that make a catalogue the current one of an edge without an origin: the pointer and the version.
 ///
 /// # Errors
-/// Why it cannot be.
+/// The reason why the catalogue is refused.
 pub fn in_force(tenant: &TenantId, document: Value) -> Result<[(String, String); 2], String> {
     let catalogue: Catalogue = serde_json::from_value(document).map_err(|e| e.to_string())?;
     let flat = catalogue.flat(&NameDictionary::default(), &Vocabulary::default()).map_err(|all| format!("{all:?}"))?;

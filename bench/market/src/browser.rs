@@ -26,21 +26,21 @@ impl<S: BuildHasher> KvSource for &HashMap<String, String, S> {
 #[derive(Debug, Clone, Default)]
 pub struct Browser {
     cookies: Vec<(String, String)>,
-    /// Whether it says that it gives no permission.
+    /// Whether the browser sends `Sec-GPC: 1`, which refuses permission.
     gpc: bool,
 }
 
 impl Browser {
-    /// Without cookies.
+    /// A browser without cookies.
     #[must_use]
     pub fn new(permits: bool) -> Self {
         Self { cookies: Vec::new(), gpc: !permits }
     }
 
-    /// Sends a request to an engine, and stores the cookies of the answer. No object is called.
+    /// Sends a request to an engine, and stores the cookies of the answer. Object calls are not supported.
     ///
     /// # Errors
-    /// An answer that is an error, or a request that is not served.
+    /// The answer is an error, or the request is not served.
     pub fn send(
         &mut self,
         engine: &mut Engine,

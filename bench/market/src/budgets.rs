@@ -1,6 +1,6 @@
-//! How far a campaign spends beyond its budget: a day of traffic over so many locations, each with a KV cache and an isolate
-//! of its own, half of it of people who give no permission. What was seen is billed seconds later, paces are made each minute,
-//! and every location has them when its cache has.
+//! The spend of a campaign beyond its budget: a day of traffic over several locations, each with its own KV cache and
+//! isolate. Half of the traffic is of people without permission. Impressions are billed seconds later, paces are
+//! computed each minute, and a location reads them when its cache expires.
 
 use std::collections::HashMap;
 
@@ -13,41 +13,42 @@ use crate::browser::{Browser, KvSource, decisions};
 use crate::dice::Dice;
 use crate::world::{BEGIN, Failed, World, engine};
 
-/// How long a location serves what it has read of the KV.
+/// Time for which a location caches a KV value.
 const CACHE_MS: Millis = 60_000;
-/// How often facts arrive, and what is due is written.
+/// Interval at which facts arrive and due KV keys are written.
 const SYNC_MS: Millis = 10_000;
 const MINUTES: u64 = 1_440;
 const CAMPAIGN: u32 = 1;
-/// What an impression costs, in billionths: a CPM of one.
+/// Price of an impression in billionths of the currency: a CPM of 1.
 const PRICE: u64 = 1_000_000;
 
-/// A day to play.
+/// The parameters of a day.
 #[derive(Debug, Clone, Copy)]
 pub struct Day {
-    /// Locations that decide.
+    /// Number of locations.
     pub locations: usize,
-    /// Calls on the day; their rate is a sine of a day, and for ten minutes in the evening five times as high.
+    /// Number of calls on the day. Their rate is a sine over the day, and five times as high for ten minutes in the
+    /// evening.
     pub calls: u64,
     /// Impressions that the budget pays for.
     pub budget: u64,
-    /// Whether it is spread over the day.
+    /// Whether the budget is spread over the day.
     pub even: bool,
-    /// Of everything drawn.
+    /// Seed of all random numbers.
     pub seed: u64,
 }
 
-/// What came of a day.
+/// The result of a day.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Came {
-    /// Impressions paid for, by the hour.
+    /// Paid impressions by hour.
     pub hours: Vec<u64>,
-    /// All of them.
+    /// Paid impressions of the day.
     pub spent: u64,
 }
 
 impl Came {
-    /// What was spent beyond a budget, in percent of it; below 0 for what was left.
+    /// Spend beyond a budget in percent of it; negative if a part of the budget is left.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "far from 2^53")]
     pub fn over(&self, budget: u64) -> f64 {
@@ -60,7 +61,7 @@ struct Location {
     cache: KvCache,
 }
 
-/// Values of the KV, and when each was read; `None` where the key had no value.
+/// Cached KV values with the time of their read; `None` for a key without a value.
 type KvCache = HashMap<String, (Millis, Option<String>)>;
 
 /// A location's cache in front of the KV.
@@ -93,10 +94,10 @@ fn catalogue(day: &Day) -> Value {
     })
 }
 
-/// Plays a day.
+/// Simulates a day.
 ///
 /// # Errors
-/// [`Failed`].
+/// The engine, the store or the KV failed.
 pub fn play(day: &Day) -> Result<Came, Failed> {
     let mut dice = Dice::new(day.seed);
     let mut world = World::new(day.seed)?;
@@ -136,7 +137,7 @@ pub fn play(day: &Day) -> Result<Came, Failed> {
     Ok(came)
 }
 
-/// Calls in a minute.
+/// Number of calls in a minute of the day.
 #[expect(clippy::cast_precision_loss, reason = "far from 2^53")]
 fn rate(day: &Day, minute: u64) -> f64 {
     let mean = day.calls as f64 / MINUTES as f64;
@@ -145,7 +146,7 @@ fn rate(day: &Day, minute: u64) -> f64 {
     mean * wave * burst
 }
 
-/// A page with a place for one ad, which is seen if it is placed.
+/// Simulates a page with one placement; a placed ad is seen.
 fn page(world: &mut World, location: &mut Location, browser: &mut Browser, dice: &mut Dice) -> Result<(), Failed> {
     let Location { engine, cache } = location;
     let World { now, kv, .. } = &*world;
@@ -163,7 +164,7 @@ fn page(world: &mut World, location: &mut Location, browser: &mut Browser, dice:
     Ok(())
 }
 
-/// Impressions paid for so far.
+/// Number of paid impressions until now.
 fn spent(world: &World) -> Result<u64, Failed> {
     let (conn, tenant) = world.store();
     Ok(spend::load_spend(conn, tenant.no, CAMPAIGN, 0)?.ever / PRICE)

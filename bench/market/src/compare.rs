@@ -1,5 +1,5 @@
-//! What ways to choose ads are worth, beside each other: the same ads and the same people, a week in which all choose at
-//! random, and a week of their own.
+//! Comparison of ways to choose ads, with the same ads and the same people: first some days of random choices, then
+//! some days of the way's own choices.
 
 use causeway_edge::{Engine, FactsMessage};
 use serde_json::json;
@@ -11,34 +11,36 @@ use crate::people::Person;
 use crate::world::{BEGIN, Failed, World, engine};
 
 const DAY_MS: u64 = 86_400_000;
-/// How often facts are folded and snapshots published.
+/// Interval of folds and publications.
 const TICK_MS: u64 = 10 * 60_000;
 const TICKS: u64 = DAY_MS / TICK_MS;
-/// Orders of choice that are drawn, for a choice at random.
+/// Number of random orders of ads, for random choices.
 const ORDERS: usize = 32;
-/// Visits of one person a day, pages of one visit, and how likely a member is logged in on one.
+/// Mean visits of a person per day.
 const VISITS: f64 = 0.6;
+/// Pages of one visit.
 const PAGES: usize = 3;
+/// Probability that a member is logged in on a visit.
 const LOGGED_IN: f64 = 0.7;
 
-/// How ads are chosen.
+/// A way to choose ads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
-    /// As the product does: by a model, over all browsers of a person.
+    /// The product: by a model, over all browsers of a person.
     Causeway,
-    /// By a model that knows each browser alone: nobody says who is logged in.
+    /// By a model over each browser alone, because no login is reported.
     Unbridged,
-    /// By what is bid, with the same expectation of clicks and purchases for everybody.
+    /// By the bid, with equal expected click and purchase rates for all people.
     HighestBid,
-    /// At random, of those that may be placed.
+    /// At random among the eligible ads.
     Random,
 }
 
 impl Way {
-    /// All of them.
+    /// All ways.
     pub const ALL: [Self; 4] = [Self::Causeway, Self::Unbridged, Self::HighestBid, Self::Random];
 
-    /// Its name in what is printed.
+    /// The name in the output.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -50,41 +52,41 @@ impl Way {
     }
 }
 
-/// How large a market is.
+/// The parameters of a market.
 #[derive(Debug, Clone, Copy)]
 pub struct Size {
-    /// People.
+    /// Number of people.
     pub people: usize,
-    /// Days of choices at random, of which the model learns.
+    /// Number of days with random choices, from which the model learns.
     pub before: u64,
-    /// Days of the way's own.
+    /// Number of days with the way's own choices.
     pub days: u64,
-    /// Of everything drawn.
+    /// Seed of all random numbers.
     pub seed: u64,
 }
 
-/// What came of the way's own days.
+/// The result of the days with the way's own choices.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Came {
-    /// Ads seen.
+    /// Number of seen ads.
     pub impressions: u64,
-    /// Clicked.
+    /// Number of clicks.
     pub clicks: u64,
-    /// Bought after that.
+    /// Number of purchases after a click.
     pub purchases: u64,
-    /// What advertisers pay, in the currency.
+    /// Payments of the advertisers, in units of the currency.
     pub revenue: f64,
 }
 
 impl Came {
-    /// Clicks of an impression.
+    /// Clicks per impression.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "far from 2^53")]
     pub fn ctr(&self) -> f64 {
         self.clicks as f64 / self.impressions.max(1) as f64
     }
 
-    /// Revenue of a thousand impressions.
+    /// Revenue per thousand impressions.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "far from 2^53")]
     pub fn rpm(&self) -> f64 {
@@ -98,17 +100,18 @@ struct Market {
     ads: Vec<Ad>,
     people: Vec<Person>,
     browsers: Vec<Vec<Browser>>,
-    /// The engine of the way's own, and one for each drawn order.
+    /// The engine of the way's own choices.
     own: Engine,
+    /// The engine and the KV values of each random order.
     orders: Vec<(Engine, [(String, String); 2])>,
     dice: Dice,
     came: Came,
 }
 
-/// Plays a market; `progress` hears of days done.
+/// Simulates a market; `progress` is called with the number of finished days.
 ///
 /// # Errors
-/// [`Failed`].
+/// The engine, the store or the KV failed.
 pub fn play(way: Way, size: Size, progress: &dyn Fn(u64)) -> Result<Came, Failed> {
     let mut market = Market::new(way, size)?;
     for day in 0..size.before + size.days {
@@ -129,7 +132,7 @@ pub fn play(way: Way, size: Size, progress: &dyn Fn(u64)) -> Result<Came, Failed
 
 impl Market {
     fn new(way: Way, size: Size) -> Result<Self, Failed> {
-        // The same for all ways.
+        // The people are equal for all ways.
         let mut dice = Dice::new(size.seed);
         let ads = ads::draw(&mut dice);
         let people: Vec<Person> = (0..size.people).map(|number| Person::draw(number, &mut dice)).collect();
@@ -146,7 +149,7 @@ impl Market {
         Ok(Self { way, people, browsers, own, orders, dice, came: Came::default(), world, ads })
     }
 
-    /// Ten minutes: who comes looks at pages, then what was seen is folded and published.
+    /// Simulates ten minutes: visits, then the fold of their facts and the publication.
     fn tick(&mut self, day: u64, tick: u64, own: bool) -> Result<(), Failed> {
         let start = BEGIN + day * DAY_MS + tick * TICK_MS;
         #[expect(clippy::cast_precision_loss, reason = "far from 2^53")]
@@ -227,12 +230,12 @@ impl Market {
     }
 }
 
-/// The code of a decision's ad.
+/// The code of a decision's ad; `None` without an ad of the market.
 fn code(decision: &serde_json::Value) -> Option<usize> {
     decision["ad"]["id"].as_str()?.strip_prefix('a')?.parse().ok()
 }
 
-/// The KV with values of an engine's own in front.
+/// The KV with values that are replaced for one engine.
 struct OrderKv<'a> {
     kv: &'a std::collections::HashMap<String, String>,
     own: &'a [(String, String)],

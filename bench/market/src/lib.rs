@@ -1,9 +1,9 @@
-//! A synthetic market: people with hidden tastes look at pages, get tired of ads, click and buy. Every page goes through the
-//! edge's own engine, every fact through the origin's fold and publish; only the people, the clock and the wires between are
-//! made up.
+//! A synthetic market: people with hidden preferences look at pages, tire of ads, click and buy. The edge's engine
+//! answers each page, and the origin's code folds and publishes each fact; only people, clock and network are
+//! simulated.
 //!
-//! [`compare`] says what decisions by a model over bridged people are worth beside others; [`budgets`] how far campaigns
-//! spend beyond their budgets, by the number of locations.
+//! [`compare`] compares decisions by a model over joined people with other ways; [`budgets`] measures the spend of
+//! campaigns beyond their budgets, by the number of locations.
 
 pub mod ads;
 pub mod browser;

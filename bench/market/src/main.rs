@@ -1,4 +1,4 @@
-//! `causeway-market`: plays markets, and prints what came of them.
+//! `causeway-market`: simulates markets and prints their results.
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -9,10 +9,10 @@ use causeway_market::world::Failed;
 use clap::{Parser, Subcommand};
 use serde_json::json;
 
-/// Plays markets, two at a time.
+/// Simulate markets, two in parallel.
 #[derive(Debug, Parser)]
 struct Options {
-    /// One JSON object a line.
+    /// Print one JSON object per line.
     #[arg(long, global = true)]
     json: bool,
     #[command(subcommand)]
@@ -21,30 +21,30 @@ struct Options {
 
 #[derive(Debug, Subcommand)]
 enum Play {
-    /// The market once for each way to choose ads.
+    /// Simulate the market once for each way to choose ads.
     Compare {
-        /// People.
+        /// Number of people.
         #[arg(long, default_value_t = 50_000)]
         people: usize,
-        /// Days of choices at random, of which the model learns.
+        /// Number of days with random choices, from which the model learns.
         #[arg(long, default_value_t = 5)]
         before: u64,
-        /// Days of the way's own.
+        /// Number of days with the way's own choices.
         #[arg(long, default_value_t = 5)]
         days: u64,
-        /// Of everything drawn.
+        /// Seed of all random numbers.
         #[arg(long, default_value_t = 1)]
         seed: u64,
     },
-    /// A day of a campaign with a budget, over 1, 10 and 100 locations.
+    /// Simulate a day of a campaign with a budget, over 1, 10 and 100 locations.
     Budgets {
-        /// Calls on the day.
+        /// Number of calls on the day.
         #[arg(long, default_value_t = 100_000)]
         calls: u64,
-        /// Impressions that are paid for.
+        /// Number of impressions that the budget pays for.
         #[arg(long, default_value_t = 20_000)]
         budget: u64,
-        /// Of everything drawn.
+        /// Seed of all random numbers.
         #[arg(long, default_value_t = 1)]
         seed: u64,
     },
@@ -65,7 +65,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs all of them, two at a time, in their order.
+/// Runs all items, two in parallel; returns the results in the order of the items.
 fn two_at_a_time<T: Sync, R: Send>(all: &[T], run: impl Fn(&T) -> Result<R, Failed> + Sync) -> Result<Vec<R>, Failed> {
     let mut done = Vec::new();
     for two in all.chunks(2) {
@@ -106,7 +106,7 @@ fn compared(size: Size, json: bool) -> Result<(), Failed> {
 }
 
 fn budgeted(calls: u64, budget: u64, seed: u64, json: bool) -> Result<(), Failed> {
-    // The last is spent when five times as many calls come as before, from one minute to the next.
+    // The third budget runs out during the burst, when the rate of calls rises five times within a minute.
     let ways = [("even", true, budget), ("asap", false, budget), ("asap, to the burst", false, calls * 93 / 100)];
     let of = |(_, even, budget)| [1, 10, 100].map(|locations| Day { locations, calls, budget, even, seed });
     let days: Vec<Day> = ways.into_iter().flat_map(of).collect();

@@ -1,35 +1,36 @@
-//! The people: what they like, what tires them, and when they click and buy. Nothing of it is told to anybody.
+//! The people: their preferences, their fatigue, their clicks and purchases. The product does not know these
+//! properties.
 
 use crate::ads::{ADVERTISERS, Ad, advertiser};
 use crate::dice::Dice;
 
-/// Clicks of impressions on average, where nothing speaks for or against it.
+/// Base rate of clicks per impression.
 const CTR: f64 = 0.02;
-/// Purchases of clicks.
+/// Base rate of purchases per click.
 const CVR: f64 = 0.05;
-/// What each impression of the same ad leaves of the next one's chance, and of the same campaign.
+/// Factors on the click rate for each earlier impression of the same ad, and of the same campaign.
 const TIRED: (f64, f64) = (0.75, 0.93);
-/// Days after which an impression is forgotten.
+/// Days after which an impression has no effect.
 const FORGOTTEN: u32 = 7;
-/// Advertisers that a person likes, and how much more it clicks those and less the others.
+/// Number of advertisers that a person likes, and the factors on the click rate of their ads and of all other ads.
 const LIKED: (usize, f64, f64) = (4, 6.0, 0.6);
 
 /// One person.
 #[derive(Debug, Clone)]
 pub struct Person {
-    /// Its number as a member, if it is one.
+    /// Number of the member; `None` for a person without a membership.
     pub member: Option<usize>,
-    /// How many browsers it uses.
+    /// Number of browsers.
     pub browsers: usize,
-    /// Whether it gives permission.
+    /// Whether the person gives permission.
     pub permits: bool,
     liked: [u8; LIKED.0],
-    /// What it saw: ad, campaign and day.
+    /// Seen impressions: ad, campaign and day.
     seen: Vec<(u16, u16, u32)>,
 }
 
 impl Person {
-    /// Draws the person of a number.
+    /// Generates the person with a number.
     #[must_use]
     pub fn draw(number: usize, dice: &mut Dice) -> Self {
         let browsers = match dice.below(10) {
@@ -50,7 +51,7 @@ impl Person {
         self.liked.iter().any(|liked| usize::from(*liked) == advertiser(code))
     }
 
-    /// Looks at an ad: gives whether it is clicked.
+    /// Records an impression of an ad; returns whether the person clicks.
     pub fn look(&mut self, code: usize, ad: &Ad, day: u32, dice: &mut Dice) -> bool {
         let campaign = (code - 1) / 2;
         self.seen.retain(|(_, _, at)| at + FORGOTTEN > day);
@@ -66,7 +67,7 @@ impl Person {
         dice.chance(chance)
     }
 
-    /// Whether it buys what it clicked.
+    /// Whether the person buys after a click.
     pub fn buys(&self, code: usize, ad: &Ad, dice: &mut Dice) -> bool {
         let taste = if self.likes(code) { 1.5 } else { 1.0 };
         dice.chance(CVR * ad.closing * taste)

@@ -1,4 +1,4 @@
-//! The origin and the KV of a market: the origin's own transactions on a store in a temporary folder, and a map.
+//! The origin and the KV of a market: the origin's transactions on a store in a temporary folder, and a map as the KV.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -25,17 +25,17 @@ use serde_json::{Value, json};
 
 use crate::dice::Dice;
 
-/// When markets begin: a Monday's midnight, UTC.
+/// Time at which a market begins: a Monday at midnight, UTC.
 pub const BEGIN: Millis = 1_800_230_400_000;
 /// The only tenant.
 pub const TENANT: &str = "market";
-/// Facts in one transaction.
+/// Number of facts in one transaction.
 const FOLD: usize = 20_000;
 
-/// What failed, as text.
+/// The error of a simulation.
 pub type Failed = Box<dyn std::error::Error + Send + Sync>;
 
-/// What both sides are configured by.
+/// The configuration of edge and origin.
 #[must_use]
 pub fn config() -> Value {
     json!({ "tenant": [{
@@ -44,7 +44,7 @@ pub fn config() -> Value {
     }] })
 }
 
-/// The keys of both sides.
+/// The keys of edge and origin.
 #[must_use]
 pub fn keys() -> KeySet {
     let ring = |seed: u8| {
@@ -55,19 +55,19 @@ pub fn keys() -> KeySet {
     KeySet { sync: ring(3), explain: None, tenants: [(TENANT.to_owned(), tenant)].into() }
 }
 
-/// An edge that has just begun.
+/// The engine of a new isolate.
 ///
 /// # Errors
-/// [`Failed`].
+/// The configuration is refused.
 pub fn engine() -> Result<Engine, Failed> {
     Ok(Engine::configure(&config().to_string(), &serde_json::to_string(&keys())?)?)
 }
 
-/// The origin, and what it has written to the KV.
+/// The origin and its KV.
 pub struct World {
-    /// The time.
+    /// The current time.
     pub now: Millis,
-    /// Keys of the KV with their values.
+    /// The values of the KV by key.
     pub kv: HashMap<String, String>,
     conn: Connection,
     rules: TxnRules,
@@ -85,15 +85,15 @@ impl std::fmt::Debug for World {
 }
 
 impl World {
-    /// An empty one.
+    /// An empty world.
     ///
     /// # Errors
-    /// [`Failed`].
+    /// The store cannot be created.
     pub fn new(seed: u64) -> Result<Self, Failed> {
         let folder = tempfile::tempdir()?;
         let edge: EdgeConfig = serde_json::from_value(config())?;
         let conn = store::open(folder.path())?;
-        // A market that ends with its machine is no loss.
+        // Durability is off, because a lost market can be simulated again.
         conn.pragma_update(None, "synchronous", "OFF")?;
         let tenants = Tenants::open(&conn, &edge, &keys())?;
         let tenant = tenants.by_name(TENANT).ok_or("the tenant is configured")?.clone();
@@ -123,10 +123,10 @@ impl World {
         TxnInputs { now: self.now, random: self.dice.seed() }
     }
 
-    /// Puts a catalogue in force.
+    /// Applies a catalogue.
     ///
     /// # Errors
-    /// [`Failed`].
+    /// The catalogue is refused, or the store failed.
     pub fn apply(&mut self, document: Value) -> Result<(), Failed> {
         let (given, tenant) = (self.given(), self.tenant.clone());
         catalogue::apply(&mut self.conn, &self.rules, given, &tenant, document, "market")?;
@@ -141,7 +141,7 @@ impl World {
     /// Folds the queued facts.
     ///
     /// # Errors
-    /// [`Failed`].
+    /// The store failed.
     pub fn sync(&mut self) -> Result<(), Failed> {
         let queued = std::mem::take(&mut self.queued);
         for facts in queued.chunks(FOLD / 4) {
@@ -157,10 +157,10 @@ impl World {
         Ok(())
     }
 
-    /// Writes everything that is due to the KV.
+    /// Writes all due keys to the KV.
     ///
     /// # Errors
-    /// [`Failed`].
+    /// The store failed.
     pub fn publish(&mut self) -> Result<(), Failed> {
         let none: [Arc<LogRecord>; 0] = [];
         let mut applied = Vec::new();
@@ -182,10 +182,10 @@ impl World {
         }
     }
 
-    /// Trains a model and has it published, if it is better than the base rate.
+    /// Trains a model, and publishes it if it is better than the base rate.
     ///
     /// # Errors
-    /// [`Failed`].
+    /// The store failed.
     pub fn train(&mut self) -> Result<(), Failed> {
         let trained = train::run(self.folder.path(), self.tenant.no, self.now, &Options::default(), &|_, _| Ok(()))?;
         if let Outcome::Trained(bytes, report) = &trained {

@@ -1,4 +1,4 @@
-//! Small markets: what must hold in all of them.
+//! Laws that hold in small markets.
 #![expect(clippy::unwrap_used, reason = "a test may fail")]
 
 use causeway_market::budgets::{self, Day};

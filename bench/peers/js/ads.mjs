@@ -1,6 +1,7 @@
-// `/v1/decide` with a catalogue, as one would write it in JavaScript: the catalogue's file as JSON, parsed once and kept
-// half a minute; the person as JSON; filters asked of each ad group, impressions counted once a request for each window,
-// and of all that may be placed the one worth most. Worth is what is paid: it has no model, and the edge is given none.
+// `/v1/decide` with a catalogue, as a JavaScript programmer would write it. The catalogue's file is JSON, parsed once
+// and cached for half a minute; the person is JSON. Each ad group's filter is checked, impressions are counted once per
+// request and window, and the eligible ad with the highest bid is placed. There is no model, and the edge has none in
+// this bench.
 
 import { answer, imported, insertion, named, open, Reader, seal, uuid, within } from "./common.mjs";
 
@@ -34,7 +35,7 @@ export default {
   },
 };
 
-/** The catalogue; where half a minute has passed it is read anew, beside the answer. */
+/** The catalogue; if it is older than half a minute it is read again, in parallel with the answer. */
 async function catalogue(env, ctx) {
   if (!held) {
     const ads = await load(env);
@@ -63,7 +64,7 @@ async function load(env) {
   return { ads, of: new Map(ads.map((one) => [one.ad.code, one])), windows: [...windows] };
 }
 
-/** What a thousand impressions are worth: one click in a thousand, one conversion in a hundred clicks. */
+/** The value of a thousand impressions, with one click in a thousand and one conversion in a hundred clicks. */
 function worth({ cpm_micros, cpc_micros, cpa_micros }) {
   return cpm_micros ?? cpc_micros ?? Math.floor(cpa_micros / 100);
 }
@@ -99,14 +100,14 @@ function competes(one, other) {
   return one.id !== other.id && one.categories.some((category) => other.categories.includes(category));
 }
 
-/** The beginning of a window of whole hours or days, the running one among them. */
+/** The start of a window of whole hours or days, the current one included. */
 function since(window, now) {
   const [interval, unit] = window.split(" ");
   const length = unit === "hours" ? HOUR_MS : DAY_MS;
   return (Math.floor(now / length) - (interval - 1)) * length;
 }
 
-/** Impressions since a time, by level and code. */
+/** Number of impressions since a time, by level and code. */
 function counted(of, actions, from) {
   const sums = Object.fromEntries(LEVELS.map((level) => [level, new Map()]));
   for (const [, verb, ad, at] of actions) {
@@ -149,7 +150,7 @@ function compares(value, asked) {
       case "$lt":
         return value < bound;
       default:
-        throw new Error(`an operator ${operator}`);
+        throw new Error(`unknown operator ${operator}`);
     }
   });
 }

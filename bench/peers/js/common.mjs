@@ -1,11 +1,11 @@
-// What the workers in JavaScript share: signed cookies, the CBOR in them, and small things.
+// Code that the JavaScript workers share: signed cookies, their CBOR, and small helpers.
 
 export const encoder = new TextEncoder();
 const decoder = new TextDecoder();
 const MAC_BYTES = 16;
 let importing;
 
-/** The key that cookies are signed with. */
+/** The key that signs cookies. */
 export function imported(env) {
   if (env.IMPORT) return importKey(env);
   importing ??= importKey(env);
@@ -43,7 +43,7 @@ export function named(cookies, name) {
 }
 
 
-/** The payload of a cookie whose signature fits, else null. */
+/** The payload of a cookie with a valid signature, otherwise null. */
 export async function open(key, name, cookie) {
   const parts = cookie?.split(".") ?? [];
   if (parts.length !== 4) return null;
@@ -83,14 +83,14 @@ const [COOKIE, CW_ID, CW_RECENT, AD, MASK, TENANT] = ["cookie", "cw_id", "cw_rec
 );
 const NAMES = { cw_id: CW_ID, cw_recent: CW_RECENT, ad: AD };
 
-/** What the addresses that count a placed house ad carry: who saw it, masked, and when, signed. */
+/** The signed token in the addresses of a placed house ad: the masked visitor and the time. */
 export async function token(key, visitor) {
   const bytes = new Uint8Array(44);
   bytes[0] = 2;
   const placing = crypto.getRandomValues(bytes.subarray(17, 33));
   const mask = await hmac(key, [MASK, TENANT, placing]);
   for (let i = 0; i < 16; i++) bytes[1 + i] = visitor[i] ^ mask[i];
-  // Four codes and a kind of placement, none of which a house ad has, lie between.
+  // The bytes between are four codes and a view type, which a house ad does not have.
   for (let i = 38, left = Date.now(); i < 44; i++, left = Math.floor(left / 128)) bytes[i] = (left % 128) | (i < 43 ? 128 : 0);
   return seal(key, "ad", bytes);
 }
@@ -104,7 +104,7 @@ export function insertion() {
   return crypto.getRandomValues(new Uint8Array(16)).toHex();
 }
 
-/** The CBOR that snapshots and cookies use. */
+/** A reader of the CBOR of cookies and snapshots. */
 export class Reader {
   #bytes;
   #view;
@@ -149,7 +149,7 @@ export class Reader {
       case 7:
         return low === 20 ? false : low === 21 ? true : null;
       default:
-        throw new Error(`a value of type ${first >> 5}`);
+        throw new Error(`unsupported CBOR type ${first >> 5}`);
     }
   }
 
@@ -168,7 +168,7 @@ export class Reader {
         return this.#view.getUint32(at);
       default:
         this.#at += 8;
-        // Times and short ids; a rounded id is as good a name here.
+        // Times and short ids. The rounding of an id does not matter here.
         return this.#view.getUint32(at) * 4_294_967_296 + this.#view.getUint32(at + 4);
     }
   }

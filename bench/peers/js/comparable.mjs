@@ -1,12 +1,12 @@
-// What `/v1/decide` does, in plain JavaScript as one would write it for speed: both signed cookies are checked, the
-// body parsed, the snapshot read within a deadline, verified and walked, and the answer signs a cookie anew.
+// `/v1/decide` in plain JavaScript, written for speed: checks both signed cookies, parses the body, reads the snapshot
+// within a deadline, verifies and walks it, and signs a cookie of the answer.
 //
-// With JSON_SNAPSHOT it reads the same person as a JavaScript programmer would have stored it, JSON of 10 KB, which the
-// platform parses. With IMPORT it imports its key in each request, as the examples of the platform's documents do. With both
-// it is what one would write without a thought of speed. With LIGHT it does the least that could still be called comparable:
-// one signature is checked and none made, and the snapshot is taken as it comes. With SIGNED its answer has all that the edge's
-// has: the ad's address names the visitor, masked and signed. With TOGETHER it makes one call of the queue for all messages that
-// came during the call before, as the edge does; else one for each. Consent and bounds it knows in no form.
+// Variants by variable: JSON_SNAPSHOT reads the same person as 10 KB of JSON, which the platform parses. IMPORT imports
+// the key in each request, as the examples of the platform's documents do. Both together are the code of a programmer
+// without regard to speed. LIGHT is the least comparable work: it checks one signature, makes none, and does not verify
+// the snapshot. SIGNED has all parts of the edge's answer: the ad's address names the visitor, masked and signed.
+// TOGETHER makes one call of the queue for all messages that arrived during the previous call, as the edge does;
+// otherwise each message is one call. No variant has consent or bounds.
 
 import { answer, encoder, imported, insertion, named, open, Reader, seal, token, uuid, within } from "./common.mjs";
 
@@ -64,7 +64,7 @@ async function signed(key, placement, visitor) {
   return { placement, ad: AD, insertion, impression_url: `/v1/i/${insertion}` };
 }
 
-/** The visitor's person, or null when the value is missing, late or not whole. */
+/** The visitor's person; null if the value is missing, late or damaged. */
 async function snapshot(env, visitor) {
   if (env.JSON_SNAPSHOT) return sums(await within(KV_DEADLINE_MS, env.PROFILES.get(`json:${visitor}`, "json")), visitor);
   const kvKey = `v:bench:${visitor}`;
@@ -106,10 +106,10 @@ const CRC = Int32Array.from({ length: 256 }, (_, byte) => {
   return sum;
 });
 
-/** Parts that a packed profile has before its sums. */
+/** Number of parts of a packed profile before its sums. */
 const [ACTED, SEGMENTED] = [4, 8];
 
-/** The person in a snapshot: how many devices, and the sums over them. */
+/** The person of a snapshot: the number of devices, and the sums over them. */
 function walk(bytes, visitor) {
   const { m: { d: devices }, p: profiles } = new Reader(bytes).value();
   const person = { devices, pages: 0, purchases: 0, own: null };
@@ -118,7 +118,7 @@ function walk(bytes, visitor) {
   while (rows.at < profiles.length) {
     const name = profiles.subarray(rows.at, rows.at + 16).toHex();
     rows.at += 16;
-    // The version: a restore and a counter.
+    // The version: a restore epoch and a counter.
     rows.number();
     rows.number();
     const end = rows.number() + rows.at;
@@ -134,7 +134,7 @@ function walk(bytes, visitor) {
   return person;
 }
 
-/** Packed rows. */
+/** A reader of packed rows. */
 class Rows {
   #bytes;
   at = 0;
@@ -143,7 +143,7 @@ class Rows {
     this.#bytes = bytes;
   }
 
-  /** Skips a part behind its length. */
+  /** Skips a part that follows its length. */
   skip() {
     const length = this.number();
     this.at += length;

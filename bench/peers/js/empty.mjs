@@ -1,5 +1,4 @@
-// The least that a JavaScript worker does: it answers. With bindings it also reads the KV value, or sends to the
-// queue, and nothing else.
+// The least work of a JavaScript worker: it answers. With bindings it also reads the KV value or sends to the queue.
 
 export default {
   async fetch(_request, env, ctx) {

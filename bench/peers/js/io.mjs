@@ -1,6 +1,6 @@
-// What the platform alone takes of `/v1/decide`: everything that goes in and out of it, and nothing in between. Body,
-// head and value are read as the edge reads them, and an answer of about the same length goes out with its cookie. No
-// signature is checked or made, nothing is parsed: no worker that answers this call can cost less.
+// The platform's share of `/v1/decide`: input and output without any work. Body, head and value are read as the edge
+// reads them, and an answer of about the same length is sent with a cookie. No signature is checked or made, and
+// nothing is parsed, so that no worker for this call can cost less.
 
 const HEADERS = new Headers({ "content-type": "application/json; charset=utf-8", "cache-control": "no-store" });
 const BODY = new TextEncoder().encode("x".repeat(560));

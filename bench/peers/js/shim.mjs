@@ -1,4 +1,4 @@
-// A thin shim over raw WebAssembly: the KV value goes in as it came, and is read there once.
+// A thin shim over raw WebAssembly: passes the KV value unchanged to the module, which reads it once.
 
 import wasm from "./shim.wasm";
 

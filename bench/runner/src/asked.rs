@@ -1,4 +1,4 @@
-//! A counting question, its candidates, and the answer of a reference that is too simple to be wrong.
+//! A counting question, its candidates, and a naive reference answer.
 
 use causeway_shared::facts::actions::{ActionCounter, ActionList, ActionQuestion, AdEntity, AdLevel, Counts};
 
@@ -12,7 +12,7 @@ impl Asked {
         ActionCounter::new(self.candidates.iter().copied())
     }
 
-    /// The counts of actions as they are, in loops; all view types count.
+    /// Counts the unpacked actions in loops; all view types count.
     pub(crate) fn naive(&self, actions: &ActionList) -> Vec<Counts> {
         let ActionQuestion { verbs, from, to, .. } = self.question;
         let held: Vec<AdEntity> = actions

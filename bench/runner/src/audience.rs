@@ -1,6 +1,7 @@
-//! `audience`: ten million people in columns, a sample and all of them, beside SQLite and DuckDB on the same data. Both peers
-//! are given only what the question asks for, the segment as a column of its own, and rows in the order of the buckets. Then
-//! members as lines, and a serving origin whose columns follow 50,000 facts a second.
+//! `audience`: counts in an audience index of ten million people, of a sample and of all, compared with SQLite and
+//! DuckDB on the same data. Both peers have only the columns of the question, the segment as a column, and rows in the
+//! order of the buckets. The bench also writes members as lines, and measures a serving origin whose index follows
+//! 50,000 facts a second.
 
 mod live;
 mod peers;
@@ -31,7 +32,7 @@ const BENCH: &str = "audience";
 const BUCKETS: u16 = 10_000;
 /// The time of all questions.
 const NOW: Minute = Minute(2_800 * DAY_MINUTES);
-/// The segment that is asked for: one person of ten is in it.
+/// The segment of the question; one person of ten is in it.
 const SEGMENT: u32 = 7;
 const KINDS: [ValueKind; 20] = {
     use ValueKind::{Bool, Date, Float, Integer, String, Strings};
@@ -43,27 +44,27 @@ const KINDS: [ValueKind; 20] = {
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// People, of 20 attributes and 50 segments each.
+    /// Number of people, each with 20 attributes and 50 segments.
     #[arg(long, default_value_t = 10_000_000)]
     people: u32,
-    /// Rounds; in each the engines take turns, and the median is reported.
+    /// Number of rounds. The engines take turns in a round; the median over the rounds is reported.
     #[arg(long, default_value_t = 9)]
     rounds: u32,
-    /// Leaves SQLite and DuckDB out.
+    /// Leave out SQLite and DuckDB.
     #[arg(long)]
     alone: bool,
-    /// Visitors of the serving origin; 0 leaves it out.
+    /// Number of visitors of the serving origin; 0 leaves it out.
     #[arg(long, default_value_t = 200_000)]
     visitors: usize,
 }
 
-/// One person, the same for all engines.
+/// One person; all engines get the same people.
 struct Someone {
     bucket: u16,
     city: u32,
     age: i64,
     vip: bool,
-    /// When it last bought, if it did.
+    /// Time of the last purchase; `None` without a purchase.
     bought: Option<Minute>,
     segments: Vec<SegmentId>,
     random: Random,
@@ -74,7 +75,7 @@ impl Someone {
         let mut random = Random::of(n.into());
         let mut segments: Vec<SegmentId> = (0..49)
             .map(|_| {
-                // Few are large, and most are small.
+                // Few segments are large, and most are small.
                 let place = random.unit();
                 SegmentId(100 + (place * place * place * 5_000.0) as u32)
             })
@@ -145,7 +146,7 @@ impl Someone {
             missing: MissingParts::NONE,
             actions: &[],
         };
-        people.put(&row).context("the columns are full")
+        people.put(&row).context("the audience index is full")
     }
 }
 
@@ -237,7 +238,8 @@ fn columns(options: &Options, json: bool, stop: &Stop) -> Result<()> {
     if let Some(peers) = peers {
         let [sqlite, duckdb] = peers.ask(&sample, expected_of_sample, expected, options.rounds)?;
         for (name, [of_sample, of_all]) in [("SQLite", sqlite), ("DuckDB", duckdb)] {
-            // An index of just these conditions, in the best order, counts in SQLite what the columns count of any.
+            // SQLite has an index of exactly these conditions in the best order; the audience index counts any
+            // condition.
             let bars =
                 if name == "SQLite" { [Some(0.1), None] } else { [Some(1.0); 2] }.map(|bar| bar.map(Bar::AtMost));
             say(cases[0].0, sampled, "ms", Some((name.to_owned(), of_sample)), bars[0]);
@@ -247,7 +249,7 @@ fn columns(options: &Options, json: bool, stop: &Stop) -> Result<()> {
     Ok(())
 }
 
-/// Who is found, by so many threads.
+/// Counts the people who match the filter, on a number of threads.
 fn ask(people: &AudienceIndex, filter: &Filter, buckets: &Range<u16>, threads: usize) -> Result<MatchedRows> {
     let asked = people.ask(filter, NOW);
     let partitions = people.partitions_of(buckets);
@@ -266,7 +268,7 @@ fn ask(people: &AudienceIndex, filter: &Filter, buckets: &Range<u16>, threads: u
     Ok(MatchedRows { people: sum(|one| one.people), sure: sum(|one| one.sure), ..MatchedRows::default() })
 }
 
-/// Members a second that are found and written as lines: half of everybody.
+/// Members that are found and written as lines, per second; half of the people match.
 fn stream(people: &AudienceIndex) -> Result<f64> {
     let filter = parsed(&json!({"attributes.a12": true}))?;
     let mut file = tempfile::tempfile()?;
@@ -294,11 +296,11 @@ fn timed(ask: impl Fn() -> Result<MatchedRows>, expected: u64) -> Result<f64> {
     let start = Instant::now();
     let found = ask()?;
     let seconds = start.elapsed().as_secs_f64();
-    ensure!(found.sure == expected && found.unsure.is_empty(), "{} were found, {expected} there are", found.sure);
+    ensure!(found.sure == expected && found.unsure.is_empty(), "found {} people instead of {expected}", found.sure);
     Ok(seconds)
 }
 
-/// Bytes of this process that lie in memory.
+/// Resident memory of this process in bytes.
 fn memory() -> Result<u64> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
@@ -306,7 +308,7 @@ fn memory() -> Result<u64> {
     Ok(kilobytes * 1_024)
 }
 
-/// A Python with DuckDB, where one can be had.
+/// A Python with DuckDB; `None` if it could not be installed.
 fn python() -> Option<PathBuf> {
     std::env::var_os("CAUSEWAY_DUCKDB").map(PathBuf::from)
 }

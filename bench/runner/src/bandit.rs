@@ -1,10 +1,10 @@
-//! `bandit`: what intelligent selection loses against the best arm, in simulated experiments, beside an even split,
-//! epsilon-greedy and UCB1 in the same ones.
+//! `bandit`: the regret of intelligent selection in simulated experiments, compared with an even split, epsilon-greedy
+//! and UCB1 in the same experiments.
 //!
-//! One run is four arms whose rates are drawn, three days long, with new people every minute. Conversions come late, six
-//! hours on average. Every policy chooses its shares each minute from the same kind of state: people exposed so far, the
-//! young ones in part, and who of them converted by now. Regret is what the people would have converted more, on average, had
-//! all been shown the best arm.
+//! One run has four arms with random conversion rates, lasts three days, and exposes new people every minute. A
+//! conversion follows after six hours on average. Each policy chooses the traffic allocation once a minute from the
+//! same state: the exposed people, recent ones in part, and the conversions until now. Regret is the expected number of
+//! conversions that are lost because not all people were shown the best arm.
 
 use anyhow::{Result, ensure};
 use causeway_origin::campaigns::experiment::bandit::{
@@ -21,21 +21,21 @@ const BENCH: &str = "bandit";
 const ARMS: usize = 4;
 const HOUR: usize = 60;
 const MINUTES: usize = 3 * 24 * HOUR;
-/// New people a minute.
+/// New people per minute.
 const PEOPLE: u64 = 40;
-/// Mean of the time to the conversion, in minutes; it is exponential.
+/// Mean of the exponential time from exposure to conversion, in minutes.
 const DELAY: f64 = 360.0;
-/// Each arm's rate lies evenly between these.
+/// Range of the uniformly distributed conversion rate of an arm.
 const RATES: (f64, f64) = (0.02, 0.06);
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Simulated experiments.
+    /// Number of simulated experiments.
     #[arg(long, default_value_t = 1_000)]
     runs: u64,
 }
 
-/// Who chooses.
+/// A policy that chooses the traffic allocation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Policy {
     Thompson,
@@ -66,9 +66,9 @@ pub(crate) fn run(options: &Options, json: bool, stop: &Stop) -> Result<()> {
 /// Means over all runs.
 #[derive(Debug, Clone, Copy, Default)]
 struct Outcome {
-    /// Conversions lost, of a thousand people.
+    /// Lost conversions per thousand people.
     regret: f64,
-    /// Of a hundred runs those that end with the best arm ahead.
+    /// Share of runs that end with the best arm in front, in percent.
     found: f64,
 }
 
@@ -83,15 +83,15 @@ fn simulated(policy: Policy, runs: u64, stop: &Stop) -> Result<Outcome> {
     Ok(Outcome { regret: sum.regret / runs as f64, found: 100.0 * sum.found / runs as f64 })
 }
 
-/// One simulated experiment, the same for each policy up to what it chooses.
+/// One simulated experiment, equal for all policies except for the allocation.
 struct World {
     random: Random,
     rates: [f64; ARMS],
-    /// By arm and hour of the exposure: people, and those of them who converted by now.
+    /// Exposed people and conversions until now, by arm and hour of the exposure.
     cohorts: [Vec<(u64, u64)>; ARMS],
-    /// By minute: conversions that come then, as (arm, minute of the exposure).
+    /// Future conversions by minute, as (arm, minute of the exposure).
     coming: Vec<Vec<(usize, usize)>>,
-    /// By hour of the exposure and delay in hours: people who converted.
+    /// Conversions by hour of the exposure and delay in hours.
     delays: std::collections::BTreeMap<(usize, usize), u64>,
 }
 
@@ -162,9 +162,10 @@ impl World {
         match policy {
             Policy::Thompson => choose_shares(state, &Selection::default()),
             Policy::Even => only(0, 10_000),
-            // Auer, Cesa-Bianchi, Fischer 2002, "Finite-time Analysis of the Multiarmed Bandit Problem": one in ten explores.
+            // Auer, Cesa-Bianchi, Fischer 2002, "Finite-time Analysis of the Multiarmed Bandit Problem": one person in
+            // ten explores.
             Policy::EpsilonGreedy => only(greatest(&ObservedRate::value), 1_000),
-            // The same paper's UCB1; an arm that nobody saw comes first.
+            // UCB1 of the same paper; an arm without exposures comes first.
             Policy::Ucb1 => {
                 let all: f64 = state.iter().map(|arm| arm.rate.of).sum();
                 let bound = |rate: ObservedRate| {

@@ -1,5 +1,5 @@
-//! `counting`: a request's candidates counted at four levels from packed actions in memory, beside Redis, which counts
-//! them with one ZCOUNT for each; and over the joined visitors of a person.
+//! `counting`: counts of a request's candidates at four levels from packed actions in memory, compared with Redis,
+//! which needs one ZCOUNT for each count; and counts over the joined visitors of a person.
 
 mod redis;
 
@@ -20,15 +20,15 @@ use crate::report::{self, Bar, Line, median};
 use crate::stop::Stop;
 
 const BENCH: &str = "counting";
-/// How much faster than Redis the project asks for.
+/// Target: the greatest accepted ratio to the time of Redis.
 const BELOW_REDIS: f64 = 1.0 / 50.0;
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Rounds; the medians over them are reported.
+    /// Number of rounds; medians over the rounds are reported.
     #[arg(long, default_value_t = 15)]
     rounds: usize,
-    /// Times that each round asks.
+    /// Number of repetitions in a round.
     #[arg(long, default_value_t = 500)]
     times: u32,
 }
@@ -59,7 +59,7 @@ pub(crate) fn run(options: &Options, json: bool, stop: &Stop) -> Result<()> {
     join(options, json, stop)
 }
 
-/// Three visitors of a person; a fifth of each one's insertions is known under the others too, as imports may be.
+/// Three visitors of a person. The others share a fifth of each visitor's insertions, as imported ones may be shared.
 fn join(options: &Options, json: bool, stop: &Stop) -> Result<()> {
     let shared: Vec<AdAction> = visitor(300, 9).iter().take(200).collect();
     let with_shared = |seed| visitor(900, seed).iter().take(800).chain(shared.iter().copied()).collect::<ActionList>();
@@ -98,7 +98,7 @@ struct Case {
 }
 
 impl Case {
-    /// The counts, once they are those of lists and loops.
+    /// The counts, which must equal those of the naive reference.
     fn check(&self) -> Result<Vec<Counts>> {
         let packed = self.packed();
         let read = packed
@@ -128,7 +128,7 @@ impl Case {
         self.visitors.iter().map(ActionList::pack_actions).collect()
     }
 
-    /// Microseconds for one request, all that it takes from the packed bytes on.
+    /// Microseconds of one request, including the decoding of the packed bytes.
     fn time(&self, times: u32) -> f64 {
         let packed = self.packed();
         let mut counts = Vec::with_capacity(self.candidates.len());
@@ -143,7 +143,7 @@ impl Case {
     }
 }
 
-/// What makes an action one, in a form to put into a set.
+/// The identity of an action, as an element of a set.
 fn name(action: AdAction) -> (InsertionHash, ViewType, AdEntity, Day) {
     (action.insertion, action.view_type, action.entity, action.minute.day())
 }

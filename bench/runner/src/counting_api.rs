@@ -1,6 +1,6 @@
-//! `counting-api`: `POST /admin/v1/counts` over loopback at rising rates, to the highest that keeps seed 3's promise of
-//! a P99 under 8 ms; and the same counting from memory, without HTTP. The load runs on the machine that it measures and
-//! takes its part of the cores from the server: on two, a server alone would reach more.
+//! `counting-api`: `POST /admin/v1/counts` over loopback at rising rates, up to the highest rate with a P99 below 8 ms;
+//! and the same counting from memory, without HTTP. The load generator runs on the same machine and takes cores from
+//! the server, so that a server alone would reach more.
 
 mod fill;
 mod load;
@@ -29,32 +29,33 @@ use crate::stop::Stop;
 
 const BENCH: &str = "counting-api";
 const VERBS: [ActionType; 1] = [ActionType::IMPRESSION];
-/// Seed 3's promise, in milliseconds.
+/// Target of the P99, in milliseconds.
 const P99: f64 = 8.0;
-/// What it promises it at, without HTTP.
+/// Target of the rate without HTTP, in queries per second.
 const IN_MEMORY: f64 = 200_000.0;
-/// Visitors whose counts are compared with those of the reference.
+/// Number of visitors whose counts are compared with the reference.
 const CHECKED: u32 = 200;
-/// Requests made beforehand, of visitors drawn at random.
+/// Number of prepared requests, of random visitors.
 const REQUESTS: u64 = 20_000;
-/// Threads that count in memory.
+/// Number of threads that count in memory.
 const THREADS: u64 = 2;
-/// From one rate to the next; and between the last good one and the first that is not.
+/// Factor from one rate to the next.
 const FASTER: f64 = 1.25;
+/// Steps of the search between the last good rate and the first bad one.
 const NEARER: usize = 3;
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Visitors, of some twenty actions each.
+    /// Number of visitors, each with about twenty actions.
     #[arg(long, default_value_t = 100_000)]
     visitors: u32,
-    /// Kept connections, each with one request in flight at most.
+    /// Number of persistent connections, each with at most one request in flight.
     #[arg(long, default_value_t = 32)]
     connections: usize,
-    /// The first rate, in requests a second.
+    /// First rate, in requests per second.
     #[arg(long, default_value_t = 2_000.0)]
     from: f64,
-    /// Seconds that each rate is measured.
+    /// Seconds of the measurement of each rate.
     #[arg(long, default_value_t = 3.0)]
     seconds: f64,
 }
@@ -85,7 +86,7 @@ fn line(case: &str, value: f64, unit: &'static str, bar: Option<Bar>) -> Line {
     Line { bench: BENCH, case: case.to_owned(), value, unit, peer: None, bar }
 }
 
-/// Queries a second over visitors' packed actions, on threads that share nothing but them.
+/// Queries per second over packed actions, on threads that share only these.
 fn in_memory(
     name: &str,
     asked: &Asked,
@@ -106,7 +107,7 @@ fn in_memory(
     let mut sum = 0u64;
     for n in 0..visitors.min(CHECKED) {
         count(n.into(), &mut counts);
-        ensure!(counts == asked.naive(&actions(n)), "visitor {n} is counted otherwise");
+        ensure!(counts == asked.naive(&actions(n)), "visitor {n} has other counts than the reference");
         sum += counts.iter().flatten().map(|count| u64::from(*count)).sum::<u64>();
     }
     ensure!(sum > 0, "nothing to count");
@@ -153,7 +154,7 @@ fn over_http(options: &Options, people: People, asked: &Asked, json: bool, stop:
         };
         let mut latency = load::press(server.address().port(), &pick, step, stop)?;
         if latency.p99 >= P99 {
-            // Once more: what else the machine does must not end the search.
+            // A second try, so that other work of the machine does not end the search.
             latency = load::press(server.address().port(), &pick, step, stop)?;
         }
         eprintln!("{rate:>8.0} req/s: P50 {:.3} ms, P99 {:.3} ms", latency.p50, latency.p99);
@@ -168,7 +169,7 @@ fn over_http(options: &Options, people: People, asked: &Asked, json: bool, stop:
         best = Some((rate, latency));
         rate *= FASTER;
     };
-    let (mut good, mut latency) = best.context("the first rate is too high already: give a lower one")?;
+    let (mut good, mut latency) = best.context("the first rate is too high: choose a lower one with --from")?;
     let mut bad = too_fast;
     for _ in 0..NEARER {
         let between = f64::midpoint(good, bad);
@@ -185,7 +186,7 @@ fn over_http(options: &Options, people: People, asked: &Asked, json: bool, stop:
     Ok(())
 }
 
-/// Asks for a visitor's impressions of each candidate's ad.
+/// A request for the impressions of a visitor on the ad of each candidate.
 fn request(server: &Origin, people: People, asked: &Asked, n: u32) -> Vec<u8> {
     let ids: Vec<u32> = asked.candidates.iter().map(|entity| entity.ad).collect();
     let body = json!({
@@ -207,7 +208,7 @@ fn start_ms(minute: Minute) -> Millis {
     zero + u64::from(minute.0) * 60_000
 }
 
-/// Whether the server counts as the reference does.
+/// Compares the counts of the server with the reference.
 fn check(server: &Origin, people: People, asked: &Asked) -> Result<()> {
     let mut connection = crate::load::connect(server.address().port())?;
     for n in 0..people.count.min(CHECKED) {

@@ -1,5 +1,5 @@
-//! `counting-store`: the same counts as `counting`, with the read from SQLite: from the origin's buckets, and from one
-//! blob a visitor; beside the layout that Pinterest describes, in RocksDB, where that is built.
+//! `counting-store`: the counts of `counting`, with the read from SQLite: from the origin's buckets, and from one blob
+//! for each visitor. The peer, if it is built, is RocksDB with the layout that Pinterest describes.
 
 #[cfg(feature = "rocksdb")]
 mod rocks;
@@ -25,23 +25,23 @@ use crate::stop::Stop;
 const BENCH: &str = "counting-store";
 const ACTIONS: u64 = 1_000;
 const BLOB: &str = "SELECT body FROM blobs WHERE visitor = ?1";
-/// Visitors whose counts are compared with those of the reference.
+/// Number of visitors whose counts are compared with the reference.
 const CHECKED: u64 = 200;
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Visitors stored.
+    /// Number of stored visitors.
     #[arg(long, default_value_t = 2_000)]
     visitors: u64,
-    /// Rounds; in each the cases take turns, and the median over them is reported.
+    /// Number of rounds. The cases take turns in a round; the median over the rounds is reported.
     #[arg(long, default_value_t = 7)]
     rounds: u64,
-    /// Queries of each case in a round, each of a visitor drawn at random.
+    /// Number of queries of each case in a round, each of a random visitor.
     #[arg(long, default_value_t = 3_000)]
     queries: u64,
 }
 
-/// One way to answer, or a part of one: what it does for a visitor, and the counts where it gives some.
+/// One way to answer, or a part of one. `run` handles a visitor and appends its counts, if it counts.
 struct Case<'a> {
     name: &'static str,
     bar: Option<f64>,
@@ -55,7 +55,7 @@ pub(crate) fn run(options: &Options, json: bool, stop: &Stop) -> Result<()> {
     eprintln!("storing {} visitors with {ACTIONS} actions each", options.visitors);
     fill(folder.path(), options.visitors, stop)?;
     let asked = Asked { candidates: candidates(100), question: question(7) };
-    // As the origin's own readers have it.
+    // The connection is opened like those of the origin's readers.
     let conn = store::open_readonly(folder.path())?;
     #[cfg(feature = "rocksdb")]
     let rocks = rocks::Rocks::fill(folder.path(), 1..=options.visitors, ACTIONS)?;
@@ -111,11 +111,11 @@ fn tell(cases: &[Case<'_>], medians: &BTreeMap<&str, f64>, json: bool) {
         }
     }
     if rocks.is_none() {
-        eprintln!("without RocksDB: `cargo xtask bench counting-store --rocksdb` builds it, once, for minutes");
+        eprintln!("without RocksDB: `cargo xtask bench counting-store --rocksdb` builds it, in minutes");
     }
 }
 
-/// A store of the origin's, with each visitor's actions in buckets; beside them the same as a blob.
+/// Fills a store of the origin with the actions of each visitor, in buckets and additionally in one blob.
 fn fill(folder: &Path, visitors: u64, stop: &Stop) -> Result<()> {
     let conn = store::open(folder)?;
     conn.execute_batch("CREATE TABLE blobs (visitor INTEGER PRIMARY KEY, body BLOB NOT NULL) STRICT")?;
@@ -179,7 +179,7 @@ fn from_blobs<'a>(conn: &'a Connection, asked: &'a Asked) -> Vec<Case<'a>> {
             name: "blob",
             bar: Some(15.0),
             run: Box::new(move |visitor, counts| {
-                // Counted where SQLite has it: no copy.
+                // The blob is counted in SQLite's memory, without a copy.
                 conn.prepare_cached(BLOB)?.query_row([visitor], |row| {
                     count(row.get_ref(0)?.as_blob()?, counts);
                     Ok(())
@@ -199,7 +199,7 @@ fn from_blobs<'a>(conn: &'a Connection, asked: &'a Asked) -> Vec<Case<'a>> {
     ]
 }
 
-/// Whether those that count count as the reference does.
+/// Compares the counts of all cases that count with the reference.
 fn check(cases: &mut [Case<'_>], asked: &Asked, visitors: u64) -> Result<()> {
     let mut counts = Vec::new();
     for seed in 1..=visitors {
@@ -209,13 +209,13 @@ fn check(cases: &mut [Case<'_>], asked: &Asked, visitors: u64) -> Result<()> {
             counts.clear();
             (case.run)(i64::try_from(seed)?, &mut counts)?;
             let answers = case.bar.is_some() || case.name == ROCKS;
-            ensure!(counts == expected || (counts.is_empty() && !answers), "{} counts otherwise", case.name);
+            ensure!(counts == expected || (counts.is_empty() && !answers), "{} differs from the reference", case.name);
         }
     }
     Ok(())
 }
 
-/// The median of one query's microseconds, over visitors in an order that all cases of a round have in common.
+/// Median microseconds of a query. All cases of a round query the same visitors in the same order.
 fn time(case: &mut Case<'_>, options: &Options, round: u64) -> Result<f64> {
     let mut counts = Vec::with_capacity(128);
     let mut took = Vec::new();

@@ -1,11 +1,11 @@
-//! CPU time of a process, all threads, as the kernel counts it.
+//! CPU time of all threads of a process, from the kernel.
 
 use anyhow::{Context as _, Result};
 
-/// Microseconds in one of the ticks that /proc counts in: Linux shows 100 a second to every program.
+/// Microseconds of a tick of /proc. Linux reports 100 ticks per second to every program.
 const TICK_US: u64 = 10_000;
 
-/// A process whose time is asked for.
+/// A process by its id.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Cpu(u32);
 
@@ -22,12 +22,13 @@ impl Cpu {
     pub(crate) fn micros(self) -> Result<u64> {
         let path = format!("/proc/{}/stat", self.0);
         let stat = std::fs::read_to_string(&path)
-            .with_context(|| format!("cannot read {path}: CPU time is measured on Linux alone"))?;
-        ticks(&stat).map(|ticks| ticks * TICK_US).with_context(|| format!("{path} is not of the form known"))
+            .with_context(|| format!("cannot read {path}: CPU time can be measured on Linux only"))?;
+        ticks(&stat).map(|ticks| ticks * TICK_US).with_context(|| format!("{path} has an unknown form"))
     }
 }
 
-/// Fields 14 and 15 of proc(5); the second field is a name that may hold anything, so they are counted from its end.
+/// Sum of fields 14 and 15 of proc(5). The second field is a name with any characters, so fields are counted from its
+/// end.
 fn ticks(stat: &str) -> Option<u64> {
     let (_, fields) = stat.rsplit_once(')')?;
     let mut fields = fields.split_ascii_whitespace().skip(11);

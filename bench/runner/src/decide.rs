@@ -1,6 +1,6 @@
-//! `decide`: three placements decided in front of somebody of a thousand segments and a thousand actions, natively and in
-//! WebAssembly, beside every ad asked one after the other; and what an isolate does with a catalogue before its first
-//! request.
+//! `decide`: decisions on three placements for a person with a thousand segments and a thousand actions, in native code
+//! and in WebAssembly, compared with a naive decision that checks each ad; and the load of a catalogue in a new
+//! isolate.
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -25,10 +25,10 @@ const BENCH: &str = "decide";
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Rounds, in which all sides take turns; the medians over them are reported.
+    /// Number of rounds, in which all sides take turns; medians over the rounds are reported.
     #[arg(long, default_value_t = 15)]
     rounds: usize,
-    /// Times that each round decides.
+    /// Number of decisions in a round.
     #[arg(long, default_value_t = 500)]
     times: u32,
 }
@@ -52,7 +52,7 @@ fn decided(
     let deciding = Deciding::new(ads);
     let naive = Naive::new(&deciding, ads.into())?;
     let expected = naive.decide();
-    ensure!(deciding.decide() == expected, "{:?} is decided, one by one it is {expected:?}", deciding.decide());
+    ensure!(deciding.decide() == expected, "{:?} instead of the naive {expected:?}", deciding.decide());
     ensure!(expected.iter().all(Option::is_some), "a placement is left empty: {expected:?}");
     let answer = deciding.run(1);
     let (mut natives, mut wasms, mut each) = (Vec::new(), Vec::new(), Vec::new());
@@ -102,7 +102,7 @@ fn loaded(options: &Options, node: &mut Node, ads: u32, json: bool, stop: &Stop)
     Ok(())
 }
 
-/// The same decision by the rules as they are written down, one ad after the other, with nothing made beforehand.
+/// The same decision by the written rules, one ad after the other, without an index.
 struct Naive<'a> {
     deciding: &'a Deciding,
     catalogue: Catalogue,

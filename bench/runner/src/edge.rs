@@ -1,7 +1,7 @@
-//! `edge`: what `/v1/decide` costs in workerd, beside workers that do less, and beside one that does the same in
-//! JavaScript. All peers run at once, each in a process of its own, and are pressed in turn, round by round, so
-//! that whatever else the machine does meets all of them alike. Two processes of the same code differ by more than their
-//! rounds do: all are started several times, and a ratio is the median over the starts.
+//! `edge`: the cost of `/v1/decide` in workerd, compared with workers that do less, and with one that does the same in
+//! JavaScript. All peers run in parallel, each in its own process. Each gets load in turn, round by round, so that
+//! other work of the machine affects all of them alike. Two processes of the same code differ more than rounds of one
+//! process; all are started several times, and a ratio is the median over the starts.
 
 mod fixture;
 mod market;
@@ -25,46 +25,47 @@ use fixture::Fixture;
 use peers::{DECIDE, Peer};
 
 const BENCH: &str = "edge";
-/// The ratios of requests a second that the project asks for, by peer.
+/// Targets of the ratio of requests per second, by peer.
 const BARS: [(&str, Bar); 1] = [("js", Bar::AtLeast(0.9))];
-/// The same with a message for the queue in each request.
+/// Targets with a message for the queue in each request.
 const QUEUE_BARS: [(&str, Bar); 1] = [("js", Bar::AtLeast(1.0))];
-/// The same where a thousand ads are decided on.
+/// Targets of decisions on a thousand ads.
 const ADS_BARS: [(&str, Bar); 1] = [("js", Bar::AtLeast(2.4))];
-/// The module's size, gzipped, in KB. The platform accepts 3 to 10 MB.
+/// Target of the module's size with gzip, in KB. The platform accepts 3 to 10 MB.
 const WASM_KB: Bar = Bar::AtMost(1_000.0);
-/// What is called once a request is compiled for speed after some ten thousand of them, in each case.
+/// Requests of the warm-up of each case. Code that runs once in a request is optimised after about ten thousand
+/// requests.
 const WARM_REQUESTS: u64 = 20_000;
-/// How long a message may take from the answer to the queue.
+/// Time of a message from the answer to the queue.
 const QUEUE_PATIENCE: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// How often all peers are started anew; the start whose ratio is the median is reported.
+    /// Number of starts of all peers; the start with the median ratio is reported.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     starts: u32,
-    /// Rounds of a start; its figures are the medians over them.
+    /// Number of rounds of a start; its figures are medians over the rounds.
     #[arg(long, default_value_t = 3)]
     rounds: usize,
-    /// Seconds that each peer is measured for in each case of a round.
+    /// Seconds of the measurement of each peer in each case of a round.
     #[arg(long, default_value_t = 2.0)]
     seconds: f64,
-    /// Connections, each with one request in flight.
+    /// Number of connections, each with one request in flight.
     #[arg(long, default_value_t = 16)]
     connections: usize,
-    /// Decide on so many ads, in front of somebody of a thousand segments and a thousand actions; on none, a house ad.
+    /// Number of ads to decide on, for a person with a thousand segments and a thousand actions; 0 for a house ad only.
     #[arg(long, default_values_t = [0, 1_000])]
     ads: Vec<u64>,
-    /// Another build of the edge, bundled, to measure as well.
+    /// Another bundled build of the edge to measure too.
     #[arg(long, value_name = "NAME=DIR", value_parser = named)]
     beside: Vec<(String, PathBuf)>,
-    /// Measure these peers alone, and the edge.
+    /// Measure only these peers and the edge.
     #[arg(long, value_name = "PEER")]
     only: Vec<String>,
 }
 
 fn named(text: &str) -> Result<(String, PathBuf), String> {
-    let (name, folder) = text.split_once('=').ok_or("NAME=DIR is needed")?;
+    let (name, folder) = text.split_once('=').ok_or("expected NAME=DIR")?;
     Ok((name.to_owned(), folder.into()))
 }
 
@@ -89,14 +90,15 @@ impl Case {
 struct Running {
     peer: Peer,
     workerd: Workerd,
-    /// From the start of the process to its first answer: it loads the modules, makes an isolate, and serves one request.
+    /// Time from the start of the process to its first answer: loads the modules, creates an isolate, serves one
+    /// request.
     cold: Duration,
-    /// Both by case.
+    /// The call of each case.
     calls: Vec<Call>,
     windows: [Vec<Window>; 2],
 }
 
-/// What one start of a peer gave.
+/// The measurements of one start of a peer.
 struct Measured {
     peer: String,
     cold: Duration,
@@ -140,7 +142,7 @@ fn compare(ads: u64, options: &Options, json: bool, stop: &Stop) -> Result<()> {
     Ok(())
 }
 
-/// From the start of a process to its first answer, next to each peer: medians over the starts.
+/// Reports the time from the start of a process to its first answer, compared with each peer: medians over the starts.
 fn tell_cold(ads: u64, starts: &[Vec<Measured>], json: bool) {
     let Some((edge, peers)) = starts.first().and_then(|start| start.split_last()) else { return };
     let ms = |peer: &str| {
@@ -182,8 +184,8 @@ fn start(ads: u64, options: &Options, stop: &Stop) -> Result<Vec<Measured>> {
     Ok(all.into_iter().map(measured).collect())
 }
 
-/// Every peer answers rightly, and sends what it is to send: nothing, or one message of the edge's own length.
-/// Gives the calls to press it with, by case.
+/// Checks that a peer answers correctly and sends nothing, or one message of the length of the edge's. Returns the
+/// calls of the load, by case.
 fn check(running: &Running, fixture: &Fixture, store: &Store) -> Result<Vec<Call>> {
     let ports = &running.workerd.ports;
     let mut calls = Vec::new();
@@ -193,7 +195,7 @@ fn check(running: &Running, fixture: &Fixture, store: &Store) -> Result<Vec<Call
         running.peer.says.check_forged(&connection.exchange(&fixture.forged())?)?;
         let before = settled(store);
         let mut call = Call { port, request: fixture.request(case == Case::Queue), body_bytes: 0 };
-        // Twice: the first answer of an isolate may come by another way than all that follow.
+        // Two calls, because the first answer of an isolate may take another path.
         for _ in 0..2 {
             let answer = connection.exchange(&call.request)?;
             running.peer.says.check(&answer, fixture)?;
@@ -215,7 +217,7 @@ fn check(running: &Running, fixture: &Fixture, store: &Store) -> Result<Vec<Call
     Ok(calls)
 }
 
-/// What the queue was given, once no more comes.
+/// The state of the queue when no more messages arrive.
 fn settled(store: &Store) -> Queued {
     loop {
         let before = store.queued();
@@ -241,7 +243,7 @@ fn measure(all: &mut [Running], store: &Store, options: &Options, stop: &Stop) -
                     .with_context(|| format!("`{name}` under load"))?;
                 let sent = settled(store).messages - before;
                 let wanted = if case == Case::Queue { window.answered } else { 0 };
-                // A peer may send nothing with an answer without a snapshot, which has another length.
+                // A peer may send no message with an answer of another length, which had no snapshot.
                 let fewest = wanted.saturating_sub(window.odd_of_all);
                 ensure!((fewest..=wanted).contains(&sent), "`{name}` sent {sent} messages for {wanted} answers");
                 eprintln!(
@@ -255,13 +257,13 @@ fn measure(all: &mut [Running], store: &Store, options: &Options, stop: &Stop) -
                 if case == Case::Plain { plain.push(window) } else { queue.push(window) }
             }
         }
-        // The first round also waited for the compilers inside workerd.
+        // Only the first round has to wait for the compilers inside workerd.
         (pressure.warm_up, pressure.warm_requests) = (Duration::from_millis(200), 0);
     }
     Ok(())
 }
 
-/// The edge beside each peer: requests a second, then CPU.
+/// Reports the edge compared with each peer: requests per second, then CPU.
 fn tell(case: Case, ads: u64, starts: &[Vec<Measured>], json: bool) {
     let (title, bars) = match ads {
         0 => (case.title().to_owned(), if case == Case::Queue { QUEUE_BARS } else { BARS }),
@@ -274,7 +276,7 @@ fn tell(case: Case, ads: u64, starts: &[Vec<Measured>], json: bool) {
         for Measured { peer, .. } in peers {
             let bar = bars.iter().find(|(barred, _)| barred == peer).map(|(_, bar)| *bar);
             if let Some((own, theirs, ratios)) = middle(case, starts, peer, value) {
-                eprintln!("{title}, {unit} beside {peer}, start by start: {ratios}");
+                eprintln!("{title}, {unit}, ratio to {peer} in each start: {ratios}");
                 report::print(&line(own, unit, Some((peer.clone(), theirs)), bar), json);
             }
         }
@@ -287,7 +289,7 @@ fn tell(case: Case, ads: u64, starts: &[Vec<Measured>], json: bool) {
     report::print(&line, json);
 }
 
-/// The edge's figure and a peer's, of the start whose ratio is the median; and all ratios.
+/// The figures of the edge and of a peer in the start with the median ratio, and all ratios.
 fn middle(case: Case, starts: &[Vec<Measured>], peer: &str, value: fn(&Window) -> f64) -> Option<(f64, f64, String)> {
     let pair = |start: &Vec<Measured>| {
         let (edge, peers) = start.split_last()?;
@@ -301,7 +303,7 @@ fn middle(case: Case, starts: &[Vec<Measured>], peer: &str, value: fn(&Window) -
     Some((*own, *theirs, ratios.join(" ")))
 }
 
-/// Bytes of the module as `gzip -9` leaves it.
+/// Bytes of the module after `gzip -9`.
 fn gzipped() -> Result<usize> {
     let module = path("CAUSEWAY_EDGE_BUILD")?.join("engine_bg.wasm");
     let output = Command::new("gzip").args(["-9", "-n", "-c"]).arg(&module).stdin(Stdio::null()).output();

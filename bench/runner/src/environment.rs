@@ -1,4 +1,4 @@
-//! What `cargo xtask bench` puts into the environment: where the things are that it built.
+//! The variables of `cargo xtask bench`: paths of the built programs.
 
 use std::path::{Path, PathBuf};
 
@@ -6,13 +6,13 @@ use anyhow::{Context as _, Result};
 
 use crate::workerd::Module;
 
-/// The path in a variable.
+/// The path in an environment variable.
 pub(crate) fn path(name: &str) -> Result<PathBuf> {
     let value = std::env::var_os(name);
-    value.map(PathBuf::from).with_context(|| format!("{name} is not set: run this by `cargo xtask bench`"))
+    value.map(PathBuf::from).with_context(|| format!("{name} is not set: run `cargo xtask bench` instead"))
 }
 
-/// The modules of the edge worker as `wrangler deploy` bundles it: `platform.js`, and what it imports.
+/// The modules of the edge worker as `wrangler deploy` bundles it: `platform.js` and its imports.
 pub(crate) fn bundle(folder: &Path) -> Result<Vec<Module>> {
     let entry = folder.join("platform.js");
     let mut modules = vec![Module { name: "platform.js".to_owned(), file: entry }];

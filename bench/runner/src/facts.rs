@@ -1,5 +1,5 @@
-//! `facts`: from `POST /v1/events` through the queue and the sync to the store, in the world that `cargo xtask dev` runs:
-//! the worker in workerd with its queue, the origin on SQLite with every commit on disk.
+//! `facts`: the rate of events from `POST /v1/events` through the queue and the sync to the store, in a world of
+//! `cargo xtask dev`: the worker in workerd with its queue, and the origin on SQLite with durable commits.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -16,17 +16,17 @@ use crate::report::{self, Line};
 use crate::stop::Stop;
 
 const BENCH: &str = "facts";
-/// As many as one call takes.
+/// Events of one call, which is the bound of a call.
 const CALL: usize = 200;
-/// How long anything may take that is waited for.
+/// The longest wait for any condition.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Events, over all connections.
+    /// Number of events, over all connections.
     #[arg(long, default_value_t = 100_000)]
     events: usize,
-    /// Connections, each of a visitor of its own with one call in flight.
+    /// Number of connections, each with its own visitor and one call in flight.
     #[arg(long, default_value_t = 8)]
     connections: usize,
 }
@@ -61,13 +61,13 @@ pub(crate) fn run(options: &Options, json: bool, stop: &Stop) -> Result<()> {
     Ok(())
 }
 
-/// One browser: its cookies, and the visitor they name.
+/// One browser: its visitor and its cookies.
 struct Visitor {
     id: String,
     cookies: String,
 }
 
-/// A development world; dropped, it is ended and its folder removed.
+/// A development world; a drop ends it and removes its folder.
 struct World {
     dev: Child,
     edge: String,
@@ -79,7 +79,7 @@ struct World {
 
 impl Drop for World {
     fn drop(&mut self) {
-        // It ends what it started; a failure leaves nothing that could still be done here.
+        // The program ends its children itself; an error here cannot be handled.
         let _ = kill_process(Pid::from_child(&self.dev), Signal::INT);
         let _ = self.dev.wait();
     }
@@ -110,7 +110,7 @@ impl World {
         Ok(world)
     }
 
-    /// A visitor on a client network of its own.
+    /// Mints a visitor on its own client network.
     fn visitor(&self, n: usize) -> Result<Visitor> {
         let body = json!({ "placements": [{ "id": "top" }] }).to_string();
         let request = self.agent.post(format!("{}/v1/decide", self.edge));
@@ -123,7 +123,8 @@ impl World {
         Ok(Visitor { id, cookies })
     }
 
-    /// Sends a visitor's calls, one after the other. What is not acknowledged is sent again, with the same ids.
+    /// Sends the calls of a visitor one after the other. A call without an acknowledgement is repeated with the same
+    /// ids.
     fn send(&self, visitor: &Visitor, calls: usize, stop: &Stop) -> Result<()> {
         for call in 0..calls {
             let event = |n| json!({ "type": "track", "id": format!("{call}-{n}"), "name": "purchase", "properties": { "value_micros": 1 } });
@@ -138,7 +139,7 @@ impl World {
         Ok(())
     }
 
-    /// Facts accepted by the origin so far.
+    /// Number of facts that the origin has accepted.
     fn accepted(&self) -> Option<f64> {
         let text = self.agent.get(format!("{}/metrics", self.origin)).call().ok()?.body_mut().read_to_string().ok()?;
         text.lines().find_map(|line| line.strip_prefix("causeway_facts_accepted_total "))?.parse().ok()
@@ -148,7 +149,7 @@ impl World {
         wait(stop, what, || self.accepted().filter(|accepted| reached(*accepted)))
     }
 
-    /// Facts accepted once no more come: the page views of the visitors have arrived.
+    /// Number of accepted facts when no more arrive, so that the page views of the visitors are included.
     fn settled(&self, stop: &Stop) -> Result<f64> {
         let mut last = -1.0;
         loop {
@@ -161,7 +162,7 @@ impl World {
         }
     }
 
-    /// Each event counted once.
+    /// Checks that each event was counted once.
     fn check(&self, visitor: &Visitor, events: usize) -> Result<()> {
         let request = self.agent.get(format!("{}/admin/v1/visitors/{}?tenant=demo", self.origin, visitor.id));
         let mut answer = request.header("authorization", format!("Bearer {}", self.token)).call()?;
@@ -176,7 +177,7 @@ fn read(file: &Path) -> Option<Value> {
     serde_json::from_slice(&std::fs::read(file).ok()?).ok()
 }
 
-/// Asks again and again until there is an answer.
+/// Repeats `ask` until it returns a value.
 fn wait<T>(stop: &Stop, what: &str, mut ask: impl FnMut() -> Option<T>) -> Result<T> {
     let start = Instant::now();
     loop {

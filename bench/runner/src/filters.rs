@@ -1,5 +1,5 @@
-//! `filters`: which of many filters mean somebody, by the index, beside one filter after the other; and what the index
-//! costs to build.
+//! `filters`: the filters that match a person, found by the index, compared with a check of each filter; and the cost
+//! of the index.
 
 use std::hint::black_box;
 
@@ -16,10 +16,10 @@ const BENCH: &str = "filters";
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Rounds; the medians over them are reported.
+    /// Number of rounds; medians over the rounds are reported.
     #[arg(long, default_value_t = 15)]
     rounds: usize,
-    /// Times that each round asks.
+    /// Number of repetitions in a round.
     #[arg(long, default_value_t = 1_000)]
     times: u32,
 }
@@ -48,7 +48,7 @@ fn matched(
     let (index, somebody) = (FilterIndex::new(filters), Somebody::default());
     let subject = somebody.subject();
     let expected = one_by_one(filters, &subject);
-    ensure!(index.matching(&subject).iter().eq(expected.iter().copied()), "the index gives others than the filters");
+    ensure!(index.matching(&subject).iter().eq(expected.iter().copied()), "index and filters differ");
     ensure!(!expected.is_empty() && expected.len() < filters.len(), "{} of {} match", expected.len(), filters.len());
     let (mut indexed, mut each) = (Vec::new(), Vec::new());
     for _ in 0..options.rounds {
@@ -71,14 +71,14 @@ fn one_by_one(filters: &[Option<Filter>], subject: &FilterSubject<'_>) -> Vec<us
         .collect()
 }
 
-/// What an isolate does with a catalogue's filters before the first request.
+/// Measures the load of a catalogue's filters in a new isolate.
 fn load(options: &Options, filters: &[Option<Filter>], json: bool, stop: &Stop) -> Result<()> {
     let bytes: Vec<Vec<u8>> = filters.iter().flatten().map(wire::filter::encode_filter).collect();
     let (mut reads, mut builds) = (Vec::new(), Vec::new());
     for _ in 0..options.rounds {
         stop.check()?;
         let read = || bytes.iter().map(|bytes| wire::filter::decode_filter(bytes).ok()).collect::<Vec<_>>();
-        ensure!(read() == filters, "other filters are read than were written");
+        ensure!(read() == filters, "the read filters differ from the written ones");
         reads.push(time(1, || drop(black_box(read()))) / 1e3);
         builds.push(time(1, || drop(black_box(FilterIndex::new(filters)))) / 1e3);
     }

@@ -1,5 +1,5 @@
-//! `graph`: connected components in memory, beside petgraph and scipy; and the job `reconcile` and checks of connections on
-//! a store of millions, one of whose members has a fifth of all visitors.
+//! `graph`: connected components in memory, compared with petgraph and scipy; and the job `reconcile` and checks of
+//! connections on a store of millions of visitors, a fifth of which belong to one member.
 
 mod served;
 mod stored;
@@ -21,30 +21,30 @@ use crate::report::{self, Bar, Line, median};
 use crate::stop::Stop;
 
 const BENCH: &str = "graph";
-/// Prints how many components scipy finds, and the seconds it took, its matrix included.
+/// Prints scipy's number of components, and the seconds including the construction of the matrix.
 const SCIPY: &str = include_str!("graph/components.py");
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Vertices in memory.
+    /// Number of vertices in memory.
     #[arg(long, default_value_t = 20_000_000)]
     vertices: u32,
-    /// Edges in memory, a tenth of them at one vertex.
+    /// Number of edges in memory, a tenth of them at one vertex.
     #[arg(long, default_value_t = 10_000_000)]
     edges: usize,
-    /// Rounds in memory; in each the cases take turns, and the median is reported.
+    /// Number of rounds in memory. The cases take turns in a round; the median over the rounds is reported.
     #[arg(long, default_value_t = 5)]
     rounds: u32,
-    /// Visitors in the store; three fifths of them have a link, a fifth the same.
+    /// Number of visitors in the store; three fifths of them have a link, one fifth to the same member.
     #[arg(long, default_value_t = 5_000_000)]
     visitors: u32,
-    /// Connections checked.
+    /// Number of checked connections.
     #[arg(long, default_value_t = 200_000)]
     checks: u32,
 }
 
 pub(crate) fn run(options: &Options, json: bool, stop: &Stop) -> Result<()> {
-    // First, while this process has little memory of its own.
+    // The store comes first, while this process uses little memory.
     let origin = Origin::start(served::SETTINGS, stop, |config| stored::run(config, options, json, stop))?;
     served::run(&origin, options, json, stop)?;
     drop(origin);
@@ -74,7 +74,7 @@ fn components(options: &Options, json: bool, stop: &Stop) -> Result<()> {
         let labels = forest.labels();
         ours.push(start.elapsed().as_secs_f64());
         if round == 0 {
-            ensure!(same(&labels, &expected), "the components are not petgraph's");
+            ensure!(same(&labels, &expected), "the components differ from petgraph's");
         }
         theirs.push(petgraph(options.vertices, &edges).1);
         if let Some(python) = &python {
@@ -92,14 +92,14 @@ fn components(options: &Options, json: bool, stop: &Stop) -> Result<()> {
     line(None, Some(16.0));
     line(Some(("petgraph".to_owned(), rate(theirs))), None);
     if scipys.is_empty() {
-        eprintln!("without scipy: there is no Python that it can be installed for");
+        eprintln!("scipy is left out: there is no Python for which it can be installed");
     } else {
         line(Some(("scipy".to_owned(), rate(scipys))), Some(5.0));
     }
     Ok(())
 }
 
-/// Labels, and the seconds they took.
+/// Labels of the vertices, and the seconds.
 fn petgraph(vertices: u32, edges: &[(u32, u32)]) -> (Vec<u32>, f64) {
     let start = Instant::now();
     let mut sets = UnionFind::<u32>::new(vertices as usize);
@@ -110,7 +110,7 @@ fn petgraph(vertices: u32, edges: &[(u32, u32)]) -> (Vec<u32>, f64) {
     (labels, start.elapsed().as_secs_f64())
 }
 
-/// Whether two labellings part the vertices alike.
+/// Whether two labellings partition the vertices alike.
 fn same(one: &[u32], other: &[u32]) -> bool {
     let mut pairs: Vec<(u32, u32)> = one.iter().copied().zip(other.iter().copied()).collect();
     pairs.sort_unstable();
@@ -134,7 +134,7 @@ fn scipy(python: &Path, file: &Path, vertices: u32, components: usize) -> Result
     let output = Command::new(python).args(["-c", SCIPY]).arg(file).arg(vertices.to_string()).output()?;
     let told = String::from_utf8_lossy(&output.stdout);
     ensure!(output.status.success(), "scipy failed: {}", String::from_utf8_lossy(&output.stderr));
-    let (found, seconds) = told.trim().split_once(' ').context("scipy told nothing")?;
-    ensure!(found.parse() == Ok(components), "scipy finds {found} components, we {components}");
+    let (found, seconds) = told.trim().split_once(' ').context("scipy printed no result")?;
+    ensure!(found.parse() == Ok(components), "scipy finds {found} components instead of {components}");
     Ok(seconds.parse()?)
 }

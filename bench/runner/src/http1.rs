@@ -1,11 +1,11 @@
-//! HTTP/1.1 over one kept connection, as little of it as workerd speaks: for the load, which must cost less than
-//! what it measures, and for the stand-ins of the platform's services.
+//! HTTP/1.1 over one persistent connection, limited to the forms that workerd uses. The load generator needs it,
+//! because its cost must be below the measured cost; the stand-ins of the platform's services use it too.
 
 use std::io::{Read, Write};
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-/// Longest message; the largest is a bulk read of a few snapshots.
+/// The most bytes of a message; the largest one is a bulk read of a few snapshots.
 const MESSAGE_BYTES: usize = 1024 * 1024;
 
 /// One side of a connection.
@@ -14,20 +14,20 @@ pub(crate) struct Connection<S> {
     stream: S,
     buffer: Vec<u8>,
     filled: usize,
-    /// Where the message last read ends: what is behind it belongs to the next one.
+    /// End of the last message; later bytes belong to the next one.
     end: usize,
 }
 
 /// A message, borrowed from its connection.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Message<'a> {
-    /// First line and headers, with the empty line.
+    /// First line and headers, including the empty line.
     pub(crate) head: &'a [u8],
     pub(crate) body: &'a [u8],
 }
 
 impl Message<'_> {
-    /// The three digits of an answer.
+    /// The status code of an answer.
     pub(crate) fn status(&self) -> Option<u16> {
         std::str::from_utf8(self.head.get(9..12)?).ok()?.parse().ok()
     }
@@ -57,10 +57,10 @@ impl<S: Read + Write> Connection<S> {
     }
 
     pub(crate) fn send(&mut self, message: &[u8]) -> Result<()> {
-        self.stream.write_all(message).context("the connection broke while it was written to")
+        self.stream.write_all(message).context("the connection broke during a write")
     }
 
-    /// Reads the next message; `None` when the other side closed between two.
+    /// Reads the next message; `None` if the other side closed the connection between messages.
     pub(crate) fn receive(&mut self) -> Result<Option<Message<'_>>> {
         self.buffer.copy_within(self.end..self.filled, 0);
         self.filled -= self.end;
@@ -77,13 +77,13 @@ impl<S: Read + Write> Connection<S> {
             }
         };
         let message = Message { head: self.buffer.get(..head).unwrap_or_default(), body: &[] };
-        ensure!(message.headers("transfer-encoding").next().is_none(), "a chunked message, which is not read here");
+        ensure!(message.headers("transfer-encoding").next().is_none(), "a chunked message is not supported");
         let length: usize = match message.headers("content-length").next() {
-            Some(length) => length.parse().context("a content-length that is no number")?,
+            Some(length) => length.parse().context("the content-length is not a number")?,
             None => 0,
         };
         self.end = head + length;
-        ensure!(self.end <= MESSAGE_BYTES, "a message of {} bytes", self.end);
+        ensure!(self.end <= MESSAGE_BYTES, "a message of {} bytes is too long", self.end);
         while self.filled < self.end {
             ensure!(self.fill()?, "the connection closed in the middle of a body");
         }
@@ -94,25 +94,25 @@ impl<S: Read + Write> Connection<S> {
     /// Sends a request and reads its answer.
     pub(crate) fn exchange(&mut self, request: &[u8]) -> Result<Message<'_>> {
         self.send(request)?;
-        self.receive()?.context("the connection closed instead of an answer")
+        self.receive()?.context("the connection closed before an answer")
     }
 
     fn fill(&mut self) -> Result<bool> {
         if self.filled == self.buffer.len() {
             let grown = self.buffer.len() * 2;
             if grown > 2 * MESSAGE_BYTES {
-                bail!("a message longer than {MESSAGE_BYTES} bytes");
+                bail!("a message is longer than {MESSAGE_BYTES} bytes");
             }
             self.buffer.resize(grown, 0);
         }
         let room = self.buffer.get_mut(self.filled..).unwrap_or_default();
-        let read = self.stream.read(room).context("the connection broke while it was read")?;
+        let read = self.stream.read(room).context("the connection broke during a read")?;
         self.filled += read;
         Ok(read > 0)
     }
 }
 
-/// Where the empty line ends, looked for from `from` on.
+/// The index after the empty line, searched from `from`.
 fn head_end(bytes: &[u8], from: usize) -> Option<usize> {
     let rest = bytes.get(from..)?;
     rest.windows(4).position(|four| four == b"\r\n\r\n").map(|at| from + at + 4)

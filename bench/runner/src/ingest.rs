@@ -1,7 +1,7 @@
-//! `ingest`: sync batches of 1,000 facts over loopback HTTP to a real origin, every one durable before it is answered,
-//! and how fast the facts are folded: deduplicated, joined with their visitors' profiles, put in the outbox.
+//! `ingest`: the rate of syncs of 1,000 facts over loopback HTTP to a real origin, which acknowledges each when it is
+//! durable; and the rate of the fold, which deduplicates facts, joins them with profiles, and fills the outbox.
 //!
-//! The load shares the machine's cores with the origin; all bodies are made and signed before the clock starts.
+//! The load shares the machine's cores with the origin; all bodies are built and signed before the clock starts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::TcpStream;
@@ -24,50 +24,50 @@ use crate::stop::Stop;
 
 const BENCH: &str = "ingest";
 const BATCH: usize = 1_000;
-/// One fact in so many is sent a second time, in a later batch.
+/// One fact in this number is repeated in a later batch.
 const REPEATED: u64 = 20;
-/// Visitors whose sums are compared with what was sent.
+/// Number of visitors whose sums are compared with the sent facts.
 const CHECKED: usize = 200;
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Facts, repeats among them.
+    /// Number of facts, repeats included.
     #[arg(long, default_value_t = 10_000_000)]
     facts: usize,
-    /// Visitors they belong to, by Zipf's law.
+    /// Number of visitors of the facts, which are distributed by Zipf's law.
     #[arg(long, default_value_t = 1_000_000)]
     visitors: usize,
-    /// Connections, each with one sync in flight.
+    /// Number of connections, each with one sync in flight.
     #[arg(long, default_value_t = 8)]
     connections: usize,
 }
 
-/// What is to be sent.
+/// The facts to generate.
 pub(crate) struct Shape {
-    /// Facts, repeats among them.
+    /// Number of facts, repeats included.
     pub(crate) facts: usize,
-    /// Visitors they belong to.
+    /// Number of visitors of the facts.
     pub(crate) visitors: usize,
-    /// One fact each, in order and none twice; else by Zipf's law.
+    /// Whether each visitor has one fact, in order and without repeats; otherwise Zipf's law distributes the facts.
     pub(crate) each_once: bool,
-    /// When the newest of them came.
+    /// Time of the newest visitor.
     pub(crate) until: Millis,
-    /// One fact in so many is of somebody who comes now for the first time; 0: none.
+    /// One fact in this number is of a new visitor; 0 for no new visitors.
     pub(crate) first_in: u64,
 }
 
-/// What is sent, and what must come of it.
+/// The requests and the expected sums.
 pub(crate) struct Load {
     pub(crate) requests: Vec<Vec<u8>>,
     unique: u64,
-    /// Pages and purchases of the visitors that are checked.
+    /// Pages and purchases of the checked visitors.
     expected: BTreeMap<VisitorId, (u64, u64)>,
 }
 
 pub(crate) fn run(options: &Options, json: bool, stop: &Stop) -> Result<()> {
     let settings = format!("most_unfolded = {}\n", options.facts.clamp(10_000, 100_000_000));
     let origin = Origin::start(&settings, stop, |_| Ok(()))?;
-    eprintln!("making {} facts of {} visitors", options.facts, options.visitors);
+    eprintln!("generating {} facts of {} visitors", options.facts, options.visitors);
     let Options { facts, visitors, .. } = *options;
     let shape = Shape { facts, visitors, each_once: false, until: origin.now(), first_in: 0 };
     let load = Load::new(&shape, &origin);
@@ -82,7 +82,7 @@ pub(crate) fn run(options: &Options, json: bool, stop: &Stop) -> Result<()> {
     origin.until(stop, "all facts are folded", done)?;
     let folded = start.elapsed();
     let accepted = origin.metric("causeway_facts_accepted_total")?;
-    ensure!(accepted == load.unique as f64, "{accepted} facts counted, {} were sent", load.unique);
+    ensure!(accepted == load.unique as f64, "{accepted} facts were counted, and {} were sent", load.unique);
     for (visitor, expected) in &load.expected {
         check(&origin, *visitor, *expected)?;
     }
@@ -101,7 +101,7 @@ pub(crate) fn run(options: &Options, json: bool, stop: &Stop) -> Result<()> {
     Ok(())
 }
 
-/// Sends all requests over so many connections; each must be acknowledged, at once or when asked again.
+/// Sends all requests over a number of connections; each must be acknowledged, at the first try or at a later one.
 pub(crate) fn send(origin: &Origin, requests: &[Vec<u8>], connections: usize, stop: &Stop) -> Result<()> {
     let next = AtomicUsize::new(0);
     let work = || -> Result<()> {
@@ -133,7 +133,7 @@ fn check(origin: &Origin, visitor: VisitorId, expected: (u64, u64)) -> Result<()
     let own = origin.admin(&format!("visitors/{visitor}?tenant=demo"))?;
     let sum = |name: &str| own.pointer(&format!("/own/{name}")).and_then(serde_json::Value::as_u64).unwrap_or(0);
     let found = (sum("pages"), sum("purchases"));
-    ensure!(found == expected, "a visitor has {found:?} pages and purchases, and was sent {expected:?}");
+    ensure!(found == expected, "a visitor has {found:?} pages and purchases instead of {expected:?}");
     Ok(())
 }
 
@@ -143,7 +143,7 @@ impl Load {
         let now = origin.now();
         let zipf = Zipf::new(shape.visitors);
         let visitors: Vec<VisitorId> = (0..shape.visitors as u64).map(|rank| visitor(rank, shape.until)).collect();
-        // From the busiest to those of whom little is heard.
+        // The checked visitors are spread from the busiest to the least busy.
         let rank = |n: usize| (n as f64 / CHECKED as f64).powi(3) * shape.visitors as f64;
         let checked: BTreeSet<VisitorId> =
             (0..CHECKED).filter_map(|n| visitors.get(rank(n) as usize).copied()).collect();
@@ -181,7 +181,7 @@ impl Load {
     }
 }
 
-/// Visitors came over thirty days, the busiest at any time of them.
+/// The visitor of a rank. Visitors are minted over thirty days, independent of their rank.
 pub(crate) fn visitor(rank: u64, now: Millis) -> VisitorId {
     let at = now - rank.wrapping_mul(7_919_000_003) % (30 * 86_400_000) - 1_000;
     let mut tail = [0; 10];
@@ -189,7 +189,7 @@ pub(crate) fn visitor(rank: u64, now: Millis) -> VisitorId {
     VisitorId::mint(at, tail)
 }
 
-/// Pages, a quarter of ad events, some purchases: all of them of the last ten minutes.
+/// A fact of the last ten minutes: mostly pages, a quarter ad actions, some purchases.
 fn fact(random: &mut Random, visitor: VisitorId, now: Millis) -> Fact {
     let received = now - random.below(600_000);
     let id = FactId::from_bytes(random.sixteen());
@@ -206,7 +206,7 @@ fn fact(random: &mut Random, visitor: VisitorId, now: Millis) -> Fact {
     Fact { position: 0, id, visitor, received, at: received, what }
 }
 
-/// Ranks by Zipf's law: the `n`th comes with a weight of 1 / n.
+/// Draws ranks by Zipf's law: rank `n` has the weight 1 / n.
 struct Zipf(Vec<f64>);
 
 impl Zipf {

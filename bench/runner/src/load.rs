@@ -1,4 +1,4 @@
-//! Load: a number of connections, each with one request in flight at a time.
+//! A closed-loop load: a number of connections, each with one request in flight.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::OnceLock;
@@ -11,33 +11,36 @@ use crate::cpu::Cpu;
 use crate::http1::Connection;
 use crate::stop::Stop;
 
-/// An answer that takes longer is a fault of what is measured.
+/// An answer that takes longer is a fault of the measured process.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long a warm-up may take.
+/// The longest warm-up.
 const WARM_MOST: Duration = Duration::from_secs(20);
 
-/// How long a window is, and how hard it is pressed.
+/// Duration and load of a window.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pressure {
     pub(crate) connections: usize,
     pub(crate) warm_up: Duration,
-    /// Answers that the warm-up waits for, [`WARM_MOST`] at most.
+    /// Number of answers that the warm-up waits for, at most for [`WARM_MOST`].
     pub(crate) warm_requests: u64,
     pub(crate) measured: Duration,
 }
 
-/// What one window gave.
+/// The results of one window.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Window {
-    /// Requests answered as expected; and those whose answer had another length, such as one that names a fault.
+    /// Requests with an answer of the expected length.
     pub(crate) requests: u64,
+    /// Requests with an answer of another length, such as an answer with a fault.
     pub(crate) odd: u64,
-    /// All that were answered, also before and after the window; and those of them with another length.
+    /// All answered requests, including those before and after the window.
     pub(crate) answered: u64,
+    /// Answers of another length among all answered requests.
     pub(crate) odd_of_all: u64,
     pub(crate) seconds: f64,
-    /// CPU time of the process measured, and of this one, in microseconds.
+    /// CPU time of the measured process, in microseconds.
     pub(crate) cpu_us: u64,
+    /// CPU time of this process, in microseconds.
     pub(crate) own_cpu_us: u64,
 }
 
@@ -62,13 +65,13 @@ fn per(amount: u64, of: f64) -> f64 {
 /// A connection to a port of this machine.
 pub(crate) fn connect(port: u16) -> Result<Connection<TcpStream>> {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-    let stream = TcpStream::connect(address).with_context(|| format!("nothing answers at {address}"))?;
+    let stream = TcpStream::connect(address).with_context(|| format!("cannot connect to {address}"))?;
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     Ok(Connection::new(stream))
 }
 
-/// A request, and how long the body of its right answer is.
+/// A request, and the length of the body of its correct answer.
 #[derive(Debug, Clone)]
 pub(crate) struct Call {
     pub(crate) port: u16,
@@ -81,17 +84,17 @@ struct Counts {
     right: AtomicU64,
     odd: AtomicU64,
     over: AtomicBool,
-    /// The first other answer, to be looked at.
+    /// The first answer of another length, which is printed.
     first_odd: OnceLock<String>,
 }
 
-/// Makes the call again and again over all connections, and measures the window after the warm-up.
+/// Repeats the call over all connections, and measures the window after the warm-up.
 pub(crate) fn press(call: &Call, pressure: Pressure, process: Cpu, stop: &Stop) -> Result<Window> {
     let counts = Counts::default();
     std::thread::scope(|scope| {
         let work = || {
             let worked = one(call, &counts);
-            // One that fails ends the window: what it would have shown is wrong.
+            // A failed worker ends the window, whose figures would be wrong.
             counts.over.fetch_or(worked.is_err(), Ordering::Relaxed);
             worked
         };
@@ -105,7 +108,7 @@ pub(crate) fn press(call: &Call, pressure: Pressure, process: Cpu, stop: &Stop) 
             }
         }
         if let Some(body) = counts.first_odd.get() {
-            eprintln!("an answer of another length than the checked one: {body}");
+            eprintln!("an answer differs in length from the checked answer: {body}");
         }
         let odd_of_all = counts.odd.load(Ordering::Relaxed);
         let answered = counts.right.load(Ordering::Relaxed) + odd_of_all;
@@ -129,7 +132,7 @@ fn measure(pressure: Pressure, counts: &Counts, process: Cpu, stop: &Stop) -> Re
     Ok(Window {
         requests: count(&counts.right) - right,
         odd: count(&counts.odd) - odd,
-        // Known once no more is asked.
+        // The number is known when all workers have ended.
         answered: 0,
         odd_of_all: 0,
         seconds: start.elapsed().as_secs_f64(),
@@ -138,7 +141,7 @@ fn measure(pressure: Pressure, counts: &Counts, process: Cpu, stop: &Stop) -> Re
     })
 }
 
-/// Waits, unless a worker failed or a signal came.
+/// Waits until the time is over, a worker failed or a signal arrived.
 fn rest(time: Duration, counts: &Counts, stop: &Stop) -> Result<()> {
     let until = Instant::now() + time;
     while let Some(left) = until.checked_duration_since(Instant::now()) {

@@ -1,11 +1,11 @@
-//! The benches' own programs, started by `cargo xtask bench NAME`, which builds what is measured and says in the
-//! environment where it is. They are apart from xtask because load must be a release build: its own CPU time must
-//! not be what is measured.
+//! The program of the benches. `cargo xtask bench NAME` starts it, builds the measured programs, and passes their paths
+//! in environment variables. It is a crate of its own, because the load generator must be a release build: its CPU time
+//! must not dominate.
 //!
-//! Each result is one line: a table's row, or with `--json` an object
-//! `{"bench","case","value","unit","peer","peer_value","ratio"}`, and `"bar"` where the project sets one.
+//! Each result is one line: a row of a table, or with `--json` an object
+//! `{"bench","case","value","unit","peer","peer_value","ratio"}`, with `"bar"` if the project has a target.
 //!
-//! Exit codes: 0 done, 1 failed (an answer was wrong, or nothing could be measured; never for a bar), 2 usage.
+//! Exit codes: 0 done, 1 failed (a wrong answer, or no measurement; a missed target does not fail), 2 usage.
 
 mod asked;
 mod audience;
@@ -43,7 +43,7 @@ use crate::stop::Stop;
 #[derive(Debug, Parser)]
 #[command(name = "causeway-bench", about = "Causeway's benches.")]
 struct Cli {
-    /// JSON lines instead of a table.
+    /// Print JSON lines instead of a table.
     #[arg(long, global = true)]
     json: bool,
     #[command(subcommand)]
@@ -52,37 +52,37 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Bench {
-    /// What /v1/decide costs in workerd, beside its peers.
+    /// Cost of /v1/decide in workerd, compared with peers.
     Edge(edge::Options),
-    /// How much memory the edge's module has, and whether that grows.
+    /// Memory of the edge's module, and its growth.
     Memory(edge::memory::Options),
-    /// Counts of a request's candidates from packed actions, beside Redis.
+    /// Counts of a request's candidates from packed actions, compared with Redis.
     Counting(counting::Options),
-    /// The same with the read from SQLite, beside RocksDB.
+    /// Counts with the read from SQLite, compared with RocksDB.
     CountingStore(counting_store::Options),
     /// Counts over HTTP at rising rates, and from memory.
     CountingApi(counting_api::Options),
-    /// Counting and segments in WebAssembly, beside native.
+    /// Counting, segments and filters in WebAssembly, compared with native code.
     Wasm(wasm::Options),
     /// A thousand segments, packed and filtered.
     Segments(segments::Options),
-    /// Half a million users of a thousand segments, imported and read.
+    /// Import and reads of half a million users with a thousand segments each.
     SegmentsLoad(segments_load::Options),
-    /// Three placements decided in front of somebody, natively and in WebAssembly, and a catalogue loaded.
+    /// Decisions on three placements, native and in WebAssembly, and the load of a catalogue.
     Decide(decide::Options),
-    /// Ten million people in columns: a sample, and all of them.
+    /// Counts in an audience index of ten million people: of a sample, and of all.
     Audience(audience::Options),
-    /// Which of ten thousand filters mean somebody, beside one filter after the other.
+    /// Matching filters of ten thousand by the index, compared with a check of each filter.
     Filters(filters::Options),
     /// Connected components in memory, and `reconcile` on a store of millions.
     Graph(graph::Options),
-    /// Ten million stored actions into a model.
+    /// Training of a model from ten million stored actions.
     Train(train::Options),
-    /// Syncs a real origin acknowledges, and how fast it folds them.
+    /// Rate at which a real origin acknowledges and folds syncs.
     Ingest(ingest::Options),
-    /// What intelligent selection loses against the best arm, beside other policies.
+    /// Regret of intelligent selection, compared with other policies.
     Bandit(bandit::Options),
-    /// Facts a second, from /v1/events to the store.
+    /// Facts per second from /v1/events to the store.
     Facts(facts::Options),
 }
 

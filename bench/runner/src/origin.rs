@@ -1,4 +1,4 @@
-//! A real origin, the release build, in a folder of its own.
+//! A real origin, a release build, in its own folder.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use crate::environment::path;
 use crate::stop::Stop;
 
-/// How long anything may take that is waited for.
+/// The longest wait for any condition.
 const PATIENCE: Duration = Duration::from_secs(900);
 pub(crate) const TENANT: &str = "demo";
 
@@ -34,13 +34,13 @@ pub(crate) struct Origin {
 
 impl Drop for Origin {
     fn drop(&mut self) {
-        // It ends what it started; a failure leaves nothing that could still be done here.
+        // An error here cannot be handled.
         let _ = kill_process(Pid::from_child(&self.serving), Signal::KILL);
         let _ = self.serving.wait();
     }
 }
 
-/// A configuration and keys in a folder; gives the configuration's file.
+/// Writes a configuration and keys into a folder; returns the path of the configuration.
 pub(crate) fn prepare(folder: &Path, settings: &str) -> Result<PathBuf> {
     let config = folder.join("causeway.toml");
     let tenant = format!("[[tenant]]\nname = \"{TENANT}\"\nhosts = [\"localhost\"]\ndev = true\n");
@@ -49,7 +49,7 @@ pub(crate) fn prepare(folder: &Path, settings: &str) -> Result<PathBuf> {
     Ok(config)
 }
 
-/// What a command of the origin's says as JSON.
+/// The JSON output of a command of the origin.
 fn said(config: &Path, arguments: &[&str]) -> Result<Value> {
     let mut command = Command::new(path("CAUSEWAY_ORIGIN_BIN")?);
     let output = command.arg("--config").arg(config).args(arguments).args(["--output", "json"]).output()?;
@@ -58,8 +58,8 @@ fn said(config: &Path, arguments: &[&str]) -> Result<Value> {
 }
 
 impl Origin {
-    /// Starts one with these lines of configuration beside the tenant `demo`, over what `fill` puts into its store; it is
-    /// given the configuration's file.
+    /// Starts an origin with the tenant `demo` and these additional lines of configuration, over a store that `fill`
+    /// fills; `fill` gets the path of the configuration.
     pub(crate) fn start(settings: &str, stop: &Stop, fill: impl FnOnce(&Path) -> Result<()>) -> Result<Self> {
         let program = path("CAUSEWAY_ORIGIN_BIN")?;
         let folder = tempfile::tempdir().context("no temporary folder")?;
@@ -87,7 +87,7 @@ impl Origin {
         self.address
     }
 
-    /// A token of an operator.
+    /// A token with the role operator.
     pub(crate) fn token(&self) -> &str {
         &self.token
     }
@@ -101,7 +101,7 @@ impl Origin {
         Millis::try_from(since.as_millis()).unwrap_or(Millis::MAX)
     }
 
-    /// A whole request of `/v1/sync`, signed now.
+    /// A complete request to `/v1/sync`, signed at the current time.
     pub(crate) fn signed_sync(&self, body: &[u8]) -> Vec<u8> {
         let time = self.now();
         let mac = sync_auth::sign_sync(&self.key, time, body);
@@ -113,21 +113,21 @@ impl Origin {
         [head.as_bytes(), body].concat()
     }
 
-    /// What the admin side answers to a GET.
+    /// The answer of the admin API to a GET.
     pub(crate) fn admin(&self, route: &str) -> Result<Value> {
         let request = self.agent.get(format!("{}/admin/v1/{route}", self.url));
         let mut answer = request.header("authorization", format!("Bearer {}", self.token)).call()?;
         Ok(serde_json::from_str(&answer.body_mut().read_to_string()?)?)
     }
 
-    /// What the admin side answers to a POST without a body.
+    /// The answer of the admin API to a POST without a body.
     pub(crate) fn post(&self, route: &str) -> Result<Value> {
         let request = self.agent.post(format!("{}/admin/v1/{route}", self.url));
         let mut answer = request.header("authorization", format!("Bearer {}", self.token)).send_empty()?;
         Ok(serde_json::from_str(&answer.body_mut().read_to_string()?)?)
     }
 
-    /// What the admin side answers to a POST, an error too.
+    /// The answer of the admin API to a POST, even if it is an error.
     pub(crate) fn ask(&self, route: &str, body: &Value) -> Result<Value> {
         let request = self.agent.post(format!("{}/admin/v1/{route}", self.url));
         let request = request.header("authorization", format!("Bearer {}", self.token));
@@ -152,7 +152,7 @@ impl Origin {
         Ok(1_000.0 * sum / count.max(1.0))
     }
 
-    /// The most memory the process ever had (Linux's VmHWM).
+    /// Peak memory of the process in MB (Linux's VmHWM).
     pub(crate) fn memory_peak_mb(&self) -> Result<f64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.serving.id()))?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("no VmHWM")?;
@@ -160,18 +160,18 @@ impl Origin {
         Ok(kib / 1_024.0)
     }
 
-    /// The folder of its store.
+    /// The data directory.
     pub(crate) fn data(&self) -> PathBuf {
         self.folder.path().join("data")
     }
 
-    /// Bytes of its store and log.
+    /// Bytes of the store and the log.
     pub(crate) fn data_bytes(&self) -> Result<f64> {
         let files = std::fs::read_dir(self.data())?;
         files.map(|file| Ok(file?.metadata()?.len() as f64)).sum()
     }
 
-    /// Asks again and again until it holds.
+    /// Waits until `holds` returns true.
     pub(crate) fn until(&self, stop: &Stop, what: &str, holds: impl Fn() -> Result<bool>) -> Result<()> {
         let start = Instant::now();
         while !holds()? {

@@ -1,4 +1,4 @@
-//! Numbers without order, the same in every run: Marsaglia's xorshift.
+//! Pseudo-random numbers, equal in every run: Marsaglia's xorshift.
 
 use causeway_shared::base::random;
 
@@ -11,7 +11,7 @@ impl Random {
         Self(88_172_645_463_325_252)
     }
 
-    /// Another sequence for each number.
+    /// A sequence of its own for each number.
     pub(crate) fn of(n: u64) -> Self {
         let mut state = n;
         Self(random::next(&mut state).max(1))
@@ -24,12 +24,12 @@ impl Random {
         self.0
     }
 
-    /// From 0 to the one before `most`.
+    /// A number from 0 to `most - 1`.
     pub(crate) fn below(&mut self, most: u64) -> u64 {
         self.next() % most.max(1)
     }
 
-    /// From 0 to before 1.
+    /// A number from 0 to below 1.
     pub(crate) fn unit(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }

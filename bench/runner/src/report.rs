@@ -1,10 +1,10 @@
-//! What benches print: JSON lines, or a table.
+//! The output of benches: JSON lines or a table.
 
 use std::time::Instant;
 
 use serde_json::{Value, json};
 
-/// One measured value, beside a peer's where there is one.
+/// One measured value, with a peer's value if there is a peer.
 #[derive(Debug, Clone)]
 pub(crate) struct Line {
     pub(crate) bench: &'static str,
@@ -12,12 +12,12 @@ pub(crate) struct Line {
     pub(crate) value: f64,
     pub(crate) unit: &'static str,
     pub(crate) peer: Option<(String, f64)>,
-    /// What the project asks of the value, or of the ratio where there is a peer. It is shown, never enforced:
-    /// a machine's noise must not fail a run.
+    /// Target of the ratio to the peer, or of the value without a peer. It is printed, never enforced, because noise of
+    /// the machine must not fail a run.
     pub(crate) bar: Option<Bar>,
 }
 
-/// A bar, and on which side of it is good.
+/// A target, and its good side.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Bar {
     AtLeast(f64),
@@ -45,7 +45,7 @@ impl Line {
         self.peer.as_ref().map(|(_, peer)| self.value / peer.max(f64::MIN_POSITIVE))
     }
 
-    /// What the bar is of.
+    /// The figure that the target refers to.
     fn measured(&self) -> f64 {
         self.ratio().unwrap_or(self.value)
     }
@@ -73,7 +73,7 @@ impl Line {
     }
 }
 
-/// Prints one line as soon as it is known.
+/// Prints one line at once.
 pub(crate) fn print(line: &Line, as_json: bool) {
     if as_json {
         println!("{}", line.json());
@@ -82,7 +82,7 @@ pub(crate) fn print(line: &Line, as_json: bool) {
     }
 }
 
-/// Three decimals below ten, one below a thousand, none above: more would be noise.
+/// Rounds to three decimals below ten, one below a thousand, none above, because further digits are noise.
 fn round(value: f64) -> f64 {
     let to = match value.abs() {
         ..10.0 => 1000.0,
@@ -92,14 +92,14 @@ fn round(value: f64) -> f64 {
     (value * to).round() / to
 }
 
-/// Microseconds that one time takes.
+/// Microseconds of one repetition.
 pub(crate) fn time(times: u32, mut run: impl FnMut()) -> f64 {
     let start = Instant::now();
     (0..times).for_each(|_| run());
     start.elapsed().as_secs_f64() * 1e6 / f64::from(times.max(1))
 }
 
-/// The middle value; of an even number the mean of the two in the middle, of none 0.
+/// The median; 0 without values.
 pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;

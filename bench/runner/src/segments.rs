@@ -1,4 +1,4 @@
-//! `segments`: a thousand segments of 82,000 packed, read and filtered by freshness, beside the same as a CBOR map.
+//! `segments`: decoding and filtering by expiry of a thousand packed segments of 82,000, compared with a CBOR map.
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -15,10 +15,10 @@ const BENCH: &str = "segments";
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Rounds; the medians over them are reported.
+    /// Number of rounds; medians over the rounds are reported.
     #[arg(long, default_value_t = 15)]
     rounds: usize,
-    /// Times that each round reads.
+    /// Number of reads in a round.
     #[arg(long, default_value_t = 2_000)]
     times: u32,
 }
@@ -38,7 +38,7 @@ pub(crate) fn run(options: &Options, json: bool, stop: &Stop) -> Result<()> {
         let read: BTreeMap<u32, u32> = ciborium::from_reader(cbor.as_slice()).ok()?;
         Some(read.iter().filter(|(_, expiry)| FRESH.contains(expiry)).map(|(id, _)| u64::from(*id)).sum())
     };
-    ensure!(ours() == Some(wanted) && theirs() == Some(wanted), "another set of segments is fresh");
+    ensure!(ours() == Some(wanted) && theirs() == Some(wanted), "the two forms have different fresh segments");
     let (mut packed_us, mut cbor_us) = (Vec::new(), Vec::new());
     for _ in 0..options.rounds {
         stop.check()?;
@@ -51,7 +51,7 @@ pub(crate) fn run(options: &Options, json: bool, stop: &Stop) -> Result<()> {
     Ok(())
 }
 
-/// Microseconds a time.
+/// Microseconds of one read.
 fn time(times: u32, read: impl Fn() -> Option<u64>) -> Option<f64> {
     let start = Instant::now();
     for _ in 0..times {

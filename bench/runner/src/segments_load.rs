@@ -1,5 +1,5 @@
-//! `segments-load`: seed 2's load, half a million users with a thousand segments each, by `causeway import`; then single
-//! users read from the store and filtered by freshness.
+//! `segments-load`: an import of half a million users with a thousand segments each by `causeway import`, then reads of
+//! single users from the store with a filter by expiry.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -24,25 +24,25 @@ use crate::report::{self, Bar, Line};
 use crate::stop::Stop;
 
 const BENCH: &str = "segments-load";
-/// Ids that segments are drawn from.
+/// Number of segment ids.
 const IDS: u64 = 82_000;
-/// Hours over which they expire: 90 days.
+/// Range of the expiries in hours: 90 days.
 const HOURS: u64 = 2_160;
-/// Users whose segments are compared with what was written, and of whom zstd is measured.
+/// Number of users whose segments are compared with the import and compressed with zstd.
 const CHECKED: usize = 500;
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Users.
+    /// Number of users.
     #[arg(long, default_value_t = 500_000)]
     users: u64,
-    /// Segments of each.
+    /// Number of segments of each user.
     #[arg(long, default_value_t = 1_000)]
     segments: usize,
-    /// Threads that read lines.
+    /// Number of threads that parse lines.
     #[arg(long, default_value_t = 2)]
     workers: u16,
-    /// Users read.
+    /// Number of reads.
     #[arg(long, default_value_t = 200_000)]
     reads: usize,
 }
@@ -57,7 +57,7 @@ pub(crate) fn run(options: &Options, json: bool, stop: &Stop) -> Result<()> {
     let start = Instant::now();
     let told = import(&config, &file, options.workers)?;
     let took = start.elapsed().as_secs_f64();
-    ensure!(told.get("facts") == Some(&options.users.into()), "the import tells {told}");
+    ensure!(told.get("facts") == Some(&options.users.into()), "the import reports {told}");
     std::fs::remove_file(&file)?;
     let data = folder.path().join("data");
     let print = |case: &str, value, unit, bar| {
@@ -67,8 +67,8 @@ pub(crate) fn run(options: &Options, json: bool, stop: &Stop) -> Result<()> {
     print("load", took, "s", (scale <= 1.0).then_some(Bar::AtMost(120.0)));
     print("rate", options.users as f64 / took, "users/s", None);
     print("file", size as f64 / 1e6, "MB", None);
-    // What the load left to be written must not be in the way of the reads, and the store is to be where the operating
-    // system has it: a page that comes from the disk costs some 80 us on any machine, and is no business of ours.
+    // Pending writes of the import must not delay the reads, and the store must be in the page cache: a read from the
+    // disk costs about 80 us on any machine, and is not the subject of this bench.
     let mut stored = File::open(store::store_file(&data))?;
     stored.sync_all()?;
     std::io::copy(&mut stored, &mut std::io::sink())?;
@@ -89,7 +89,7 @@ fn user(n: u64) -> VisitorId {
     VisitorId::mint(1_790_000_000_000 + n, tail)
 }
 
-/// A user's segments and when each expires, the same at every call.
+/// The segments of a user with their expiries, equal in every call.
 fn segments(n: u64, count: usize, first_hour: u32) -> Vec<(u32, u32)> {
     let mut random = Random::of(n);
     let mut ids = BTreeSet::new();
@@ -136,13 +136,13 @@ fn tenant(conn: &Connection) -> Result<i64> {
     Ok(store::find_tenant(conn, TENANT)?.context("no tenant")?.0)
 }
 
-/// Compares what is stored with what was written; gives the mean bytes of a user, and what zstd makes of them.
+/// Compares the stored segments with the import; returns the mean bytes of a user, packed and after zstd.
 fn check(conn: &Connection, options: &Options, first_hour: u32) -> Result<(f64, f64)> {
     let (tenant, step) = (tenant(conn)?, (options.users / CHECKED as u64).max(1));
     let (mut bytes, mut squeezed, mut users) = (0, 0, 0);
     for n in (0..options.users).step_by(usize::try_from(step)?) {
         let body = packed(conn, tenant, user(n))?;
-        let read = PackedSegments::read(&body).context("what is stored cannot be read")?;
+        let read = PackedSegments::read(&body).context("the stored segments cannot be read")?;
         let found: Vec<(u32, u32)> = read.iter().map(|(id, expiry)| (id.0, expiry.0)).collect();
         ensure!(found == segments(n, options.segments, first_hour), "user {n} has other segments");
         (bytes, squeezed, users) = (bytes + body.len(), squeezed + zstd::bulk::compress(&body, 3)?.len(), users + 1);
@@ -150,14 +150,15 @@ fn check(conn: &Connection, options: &Options, first_hour: u32) -> Result<(f64, 
     Ok((bytes as f64 / f64::from(users), squeezed as f64 / f64::from(users)))
 }
 
-/// Reads users drawn at random and counts what expires in a third of all hours; microseconds of one.
+/// Reads random users and counts the segments that expire in a third of all hours; returns microseconds of one read.
 fn read(conn: &Connection, options: &Options, first_hour: u32, stop: &Stop) -> Result<(f64, f64)> {
     let tenant = tenant(conn)?;
     let fresh = HourStamp(first_hour + 720)..HourStamp(first_hour + 1_440);
     let mut random = Random::new();
     let mut times = Vec::with_capacity(options.reads);
     let mut found = 0;
-    // As a server that runs: the tree's inner pages are cached, users' own are where the operating system has them.
+    // As in a running server, the inner pages of the tree are in SQLite's cache, and the users' pages in the page
+    // cache.
     for round in 0..options.reads + options.reads / 4 {
         if round % 10_000 == 0 {
             stop.check()?;
@@ -165,13 +166,13 @@ fn read(conn: &Connection, options: &Options, first_hour: u32, stop: &Stop) -> R
         let user = user(random.below(options.users));
         let start = Instant::now();
         let body = packed(conn, tenant, user)?;
-        let read = PackedSegments::read(&body).context("what is stored cannot be read")?;
+        let read = PackedSegments::read(&body).context("the stored segments cannot be read")?;
         found += read.iter().filter(|(_, expiry)| fresh.contains(expiry)).count();
         if round >= options.reads / 4 {
             times.push(start.elapsed().as_nanos() as f64 / 1_000.0);
         }
     }
-    ensure!(found > 0, "nothing was fresh");
+    ensure!(found > 0, "no segment was fresh");
     times.sort_by(f64::total_cmp);
     let at = |part: f64| times.get((times.len() as f64 * part) as usize).copied().unwrap_or_default();
     Ok((at(0.5), at(0.99)))

@@ -1,4 +1,4 @@
-//! Ctrl-C and SIGTERM, as a flag: what was started is ended, what was written is removed.
+//! Ctrl-C and SIGTERM as a flag, so that a bench ends its processes and removes its files.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

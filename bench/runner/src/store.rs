@@ -1,5 +1,5 @@
-//! Stand-ins for the platform's KV and queue, as the HTTP services that workerd's bindings speak to. They answer
-//! from memory, and count what the queue was given.
+//! Stand-ins for the platform's KV and queue: the HTTP services of workerd's bindings. They answer from memory, and
+//! count the messages of the queue.
 
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result};
 
 use crate::http1::{Connection, Message};
 
-/// What `send` and `sendBatch` of a queue binding want to hear.
+/// The answer that `send` and `sendBatch` of a queue binding expect.
 const QUEUED: &str = r#"{"metadata":{"metrics":{"backlogCount":0,"backlogBytes":0}}}"#;
 
 /// A service on a free port of this machine. Its threads end with this process.
@@ -23,13 +23,13 @@ pub(crate) struct Store {
 #[derive(Debug)]
 struct Shared {
     values: HashMap<String, String>,
-    /// Whole answers, by key.
+    /// Complete answers by key.
     answers: HashMap<String, Vec<u8>>,
     messages: AtomicU64,
     bytes: AtomicU64,
 }
 
-/// What the queue was given so far.
+/// The messages that the queue has received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Queued {
     pub(crate) messages: u64,
@@ -48,7 +48,7 @@ impl Store {
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let shared = Arc::clone(&service);
-                // A connection that breaks is workerd's to open again.
+                // workerd opens a broken connection again.
                 std::thread::spawn(move || shared.converse(stream));
             }
         });
@@ -79,7 +79,7 @@ impl Shared {
             ("GET", _) => self.answers.get(&key(path)).cloned().unwrap_or_else(|| answer(404, "")),
             ("POST", "/bulk/get") => self.bulk(message.body),
             ("POST", "/message") => self.queue(1, message.body.len() as u64),
-            // So many, of so many bytes together: the binding says so, and has them in JSON.
+            // Headers have the number of the messages and their total bytes; the body has the messages in JSON.
             ("POST", "/batch") => {
                 let number = |name| message.headers(name).next().and_then(|number| number.parse().ok());
                 match (number("cf-queue-batch-count"), number("cf-queue-batch-bytes")) {
@@ -108,7 +108,7 @@ impl Shared {
     }
 }
 
-/// The key in a path: workerd percent-encodes what a path cannot hold.
+/// The key in a path, which workerd percent-encodes.
 fn key(path: &str) -> String {
     let mut bytes = Vec::with_capacity(path.len());
     let mut rest = path.trim_start_matches('/').bytes();

@@ -1,5 +1,5 @@
-//! `train`: ten million stored actions into a model, in one process: how long, how much memory, and how good it is on
-//! what it did not see, beside the base rate.
+//! `train`: training of a model from ten million stored actions in one process: seconds, memory, and quality on actions
+//! that were left out of the training, compared with the base rate.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -24,21 +24,21 @@ use crate::report::{self, Bar, Line};
 use crate::stop::Stop;
 
 const BENCH: &str = "train";
-/// When it is trained.
+/// Time of the training.
 const NOW: Millis = 1_800_000_000_000;
 const DAYS: u64 = 60;
-/// Days that a person comes on.
+/// Number of days on which a person visits.
 const VISITS: u64 = 10;
 const ADS: u64 = 1_000;
-/// Segments of all and of each person.
+/// Number of segments in total, and of each person.
 const SEGMENTS: (u64, usize) = (100, 10);
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Actions stored.
+    /// Number of stored actions.
     #[arg(long, default_value_t = 10_000_000)]
     actions: u64,
-    /// People they are of, each with one browser.
+    /// Number of people, each with one browser.
     #[arg(long, default_value_t = 100_000)]
     people: u64,
 }
@@ -75,11 +75,11 @@ pub(crate) fn run(options: &Options, json: bool, stop: &Stop) -> Result<()> {
     Ok(())
 }
 
-/// Megabytes: what the process has, or the most it had since it was asked `anew`.
+/// Peak memory of the process in MB; with the flag set, the peak is reset first, so that the current use is returned.
 fn memory(anew: bool) -> Result<f64> {
     if anew {
-        // Linux forgets the peak (proc(5), clear_refs).
-        std::fs::write("/proc/self/clear_refs", "5").context("the peak cannot be forgotten")?;
+        // A write of 5 resets the peak (proc(5), clear_refs).
+        std::fs::write("/proc/self/clear_refs", "5").context("cannot reset the peak of the memory")?;
     }
     let status = std::fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("no VmHWM")?;
@@ -125,7 +125,7 @@ fn put_person(conn: &Connection, tenant: TenantNo, number: u64, count: u64) -> R
     Ok(())
 }
 
-/// Whoever is in the first of the segments clicks more.
+/// Random segments of a person, and whether it has the first segment, whose people click more.
 fn segments(random: &mut Random) -> (SegmentMap, bool) {
     let ids: Vec<u64> = (0..SEGMENTS.1).map(|_| random.below(SEGMENTS.0)).collect();
     let loyal = ids.contains(&0);
@@ -138,7 +138,8 @@ fn segments(random: &mut Random) -> (SegmentMap, bool) {
     (map, loyal)
 }
 
-/// Impressions on a few days; clicks and purchases by campaign, by segment, and fewer the more often an ad was seen.
+/// Impressions on a few days. Clicks and purchases depend on campaign and segment, and fall with the number of earlier
+/// impressions of the ad.
 fn actions(random: &mut Random, count: u64, loyal: bool) -> (ActionList, Vec<(Minute, i64)>) {
     let first = u64::from(Minute::at(NOW).day().0) - DAYS;
     let days: Vec<u64> = (0..VISITS).map(|_| first + random.below(DAYS)).collect();
@@ -148,7 +149,7 @@ fn actions(random: &mut Random, count: u64, loyal: bool) -> (ActionList, Vec<(Mi
         let place = usize::try_from(random.below(VISITS)).unwrap_or_default();
         let day = days.get(place).copied().unwrap_or(first);
         let minute = Minute(Day(u16::try_from(day).unwrap_or_default()).start().0 + small(random.below(1_440)));
-        // A few ads are seen by everybody, most by few.
+        // A few ads have many impressions, most have few.
         let ad = small((random.unit() * random.unit() * ADS as f64) as u64);
         let entity = AdEntity { ad: 1 + ad, ad_group: ad / 3, campaign: ad / 10, advertiser: ad / 40 };
         let view_type = ViewType(u8::try_from(ad % 4).unwrap_or_default());

@@ -1,5 +1,5 @@
-//! `wasm`: counting, segments and filters in WebAssembly, run by Node, beside the same functions in native code. The loops are
-//! inside the module, the clock outside; both sides make their data from the same seeds.
+//! `wasm`: counting, segments and filters in WebAssembly under Node, compared with the same functions in native code.
+//! The loops are inside the module, the clock outside; both sides generate their data from the same seeds.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -16,22 +16,22 @@ use crate::environment::path;
 use crate::report::{self, Bar, Line, median};
 use crate::stop::Stop;
 
-/// How much slower than native the project allows.
+/// Target: the greatest accepted ratio to native code.
 const SLOWER: f64 = 2.0;
-/// How many filters are asked.
+/// Number of filters.
 const FILTERS: u32 = 10_000;
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Rounds, in which both sides take turns; the medians over them are reported.
+    /// Number of rounds, in which both sides take turns; medians over the rounds are reported.
     #[arg(long, default_value_t = 15)]
     rounds: usize,
-    /// Times that each round asks.
+    /// Number of repetitions in a round.
     #[arg(long, default_value_t = 2_000)]
     times: u32,
 }
 
-/// One function, in native code and by its name in the module.
+/// One function: its native code and its name in the module.
 struct Case {
     name: String,
     what: &'static str,
@@ -54,7 +54,7 @@ pub(crate) fn run(options: &Options, json: bool, stop: &Stop) -> Result<()> {
     let segments = Case { name, what: "segments", count: 0, native: Box::new(move |times| segments.run(times)) };
     for case in [counting(1_000), counting(10_000), segments, filters] {
         let (mut natives, mut wasms) = (Vec::new(), Vec::new());
-        // The first round is not timed: Node compiles a module again once it is hot.
+        // The first round is not timed, because Node optimises hot code during it.
         for round in 0..=options.rounds {
             stop.check()?;
             let start = Instant::now();
@@ -74,7 +74,7 @@ pub(crate) fn run(options: &Options, json: bool, stop: &Stop) -> Result<()> {
     Ok(())
 }
 
-/// Node with the module; dropped, it is ended.
+/// A Node process with the module; a drop ends it.
 pub(crate) struct Node {
     child: Child,
     requests: ChildStdin,
@@ -83,7 +83,7 @@ pub(crate) struct Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        // Killed twice or too late does no harm.
+        // An error means that the process has ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -103,7 +103,7 @@ impl Node {
         Ok(Self { child, requests, answers })
     }
 
-    /// What the module answers, and the microseconds that one time took.
+    /// The module's answer, and the microseconds of one repetition.
     pub(crate) fn ask(&mut self, what: &str, count: u32, times: u32) -> Result<(u32, f64)> {
         writeln!(self.requests, "{}", json!({ "what": what, "count": count, "times": times }))?;
         let mut line = String::new();
@@ -111,7 +111,7 @@ impl Node {
         let told: Value = serde_json::from_str(&line).context("Node ended without an answer")?;
         let answer = told.get("answer").and_then(Value::as_f64).context("no answer")?;
         let us = told.get("us").and_then(Value::as_f64).context("no time")?;
-        // wasm-bindgen gives a u32 as JavaScript's number.
+        // wasm-bindgen returns a u32 as a number of JavaScript, which may be negative.
         Ok((answer as i64 as u32, us))
     }
 }

@@ -1,4 +1,4 @@
-//! One workerd process: its configuration in a folder of its own, its ports, its end.
+//! One workerd process: its configuration in a temporary folder, its ports, its end.
 
 use std::fmt::Write as _;
 use std::io::{BufRead as _, BufReader};
@@ -12,33 +12,33 @@ use tempfile::TempDir;
 
 use crate::cpu::Cpu;
 
-/// How long it may take to compile its modules and listen.
+/// Time for a process to compile its modules and to listen.
 const START: Duration = Duration::from_secs(30);
-/// As in wrangler.toml.
+/// The date of wrangler.toml.
 const COMPATIBILITY_DATE: &str = "2026-11-01";
 
-/// A file of a worker: under which name it is imported, and where it is.
+/// A file of a worker: its import name and its path.
 #[derive(Debug, Clone)]
 pub(crate) struct Module {
     pub(crate) name: String,
     pub(crate) file: PathBuf,
 }
 
-/// One worker of a process, with a socket of its own.
+/// One worker of a process, with its own socket.
 #[derive(Debug, Clone)]
 pub(crate) struct Service {
-    /// The first is the entry.
+    /// The modules; the first is the entry.
     pub(crate) modules: Vec<Module>,
     pub(crate) kv: bool,
     pub(crate) queue: bool,
     pub(crate) texts: Vec<(&'static str, String)>,
 }
 
-/// A running process; dropped, it is ended and its folder removed.
+/// A running process; a drop ends it and removes its folder.
 #[derive(Debug)]
 pub(crate) struct Workerd {
     child: Child,
-    /// One a service, in their order.
+    /// One port for each service, in their order.
     pub(crate) ports: Vec<u16>,
     _folder: TempDir,
 }
@@ -69,21 +69,22 @@ impl Workerd {
 
 impl Drop for Workerd {
     fn drop(&mut self) {
-        // SIGTERM would drain, and wait for a connection that is kept; killed twice or too late does no harm.
+        // SIGTERM would wait for persistent connections. An error means that the process has ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Reads the lines that say which socket got which port, and goes on emptying the pipe for as long as it lives.
+/// Reads the port of each socket from the output of workerd; a thread continues to read the pipe until the process
+/// ends.
 fn ports(told: std::process::ChildStdout, sockets: usize) -> Result<Vec<u16>> {
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || {
         for line in BufReader::new(told).lines().map_while(Result::ok) {
             match listening(&line) {
-                // All ports are known once nobody listens any more.
+                // The receiver is gone after all ports are known.
                 Some(told) => drop(sender.send(told)),
-                // The worker's own log: it has nothing to say unless something is wrong.
+                // A line of the worker's log, which is empty without a fault.
                 None => eprintln!("workerd: {line}"),
             }
         }
@@ -91,9 +92,9 @@ fn ports(told: std::process::ChildStdout, sockets: usize) -> Result<Vec<u16>> {
     let mut ports = vec![0; sockets];
     for _ in 0..sockets {
         let Ok((socket, port)) = receiver.recv_timeout(START) else {
-            bail!("workerd does not listen after {} s: see what it wrote above", START.as_secs());
+            bail!("workerd does not listen after {} s: see its output above", START.as_secs());
         };
-        *ports.get_mut(socket).context("workerd names a socket that nobody asked for")? = port;
+        *ports.get_mut(socket).context("workerd names an unknown socket")? = port;
     }
     Ok(ports)
 }
@@ -104,7 +105,7 @@ fn listening(line: &str) -> Option<(usize, u16)> {
     Some((socket, u16::try_from(told.get("port")?.as_u64()?).ok()?))
 }
 
-/// The configuration; modules are copied beside it, as it embeds files by relative paths.
+/// Writes the configuration and copies the modules next to it, because it embeds files by relative paths.
 fn write(services: &[Service], store: u16, folder: &Path) -> Result<String> {
     let mut text = String::from("using Workerd = import \"/workerd/workerd.capnp\";\n\n");
     let (mut names, mut sockets, mut workers) = (String::new(), String::new(), String::new());

@@ -1,4 +1,4 @@
-//! Visitors with many actions, and a request's candidates.
+//! Visitors with many actions, and the candidates of a request.
 
 use std::hint::black_box;
 
@@ -12,39 +12,39 @@ use wasm_bindgen::prelude::wasm_bindgen;
 
 use crate::scramble;
 
-/// The last day on which anything happens.
+/// The last day of the actions.
 pub const TODAY: Day = Day(2_880);
-/// Ads that one person meets, of a catalogue ten times as large.
+/// Number of ads that one person meets, of a catalogue ten times as large.
 const MET: u64 = 200;
 const VERBS: [ActionType; 1] = [ActionType::IMPRESSION];
 
-/// Impressions of the last days, today among them.
+/// The question for impressions of the last days, today included.
 #[must_use]
 pub fn question(days: u32) -> ActionQuestion<'static> {
     let (from, to) = TimeWindow { interval: days, unit: WindowUnit::Days }.range(Minute(TODAY.start().0 + 1_000));
     ActionQuestion { verbs: &VERBS, view_types: ViewTypes::All, from, to }
 }
 
-/// Four ads a group, five groups a campaign, five campaigns an advertiser.
+/// The entity of an ad: four ads per group, five groups per campaign, five campaigns per advertiser.
 #[must_use]
 pub fn entity(ad: u64) -> AdEntity {
     let ad = ad as u32;
     AdEntity { ad: 1 + ad, ad_group: 1 + ad / 4, campaign: 1 + ad / 20, advertiser: 1 + ad / 100 }
 }
 
-/// A request's candidates, of which a visitor met a part.
+/// The candidates of a request; a visitor has met a part of them.
 #[must_use]
 pub fn candidates(count: u64) -> Vec<AdEntity> {
     (0..count).map(|n| entity(n * 7 % (10 * MET))).collect()
 }
 
-/// So many actions of 30 days, each once.
+/// This number of actions over 30 days, without repeats.
 #[must_use]
 pub fn visitor(actions: u64, seed: u64) -> ActionList {
     events(actions, seed).into_iter().collect()
 }
 
-/// So many actions of 30 days, a tenth of them repeats, four fifths of them impressions.
+/// This number of actions over 30 days: a tenth are repeats, four fifths are impressions.
 #[must_use]
 pub fn events(actions: u64, seed: u64) -> Vec<AdAction> {
     let mut made: Vec<AdAction> = Vec::new();
@@ -64,7 +64,7 @@ pub fn events(actions: u64, seed: u64) -> Vec<AdAction> {
     made
 }
 
-/// A hundred candidates counted at four levels, over the last 7 days of one visitor's packed actions.
+/// Counts of a hundred candidates at four levels, over the last 7 days of one visitor's packed actions.
 #[derive(Debug)]
 #[wasm_bindgen]
 pub struct Counting {
@@ -74,14 +74,14 @@ pub struct Counting {
 
 #[wasm_bindgen]
 impl Counting {
-    /// For a visitor with so many actions.
+    /// For a visitor with this number of actions.
     #[must_use]
     #[wasm_bindgen(constructor)]
     pub fn new(actions: u32) -> Self {
         Self { packed: visitor(actions.into(), 1).pack_actions(), candidates: candidates(100) }
     }
 
-    /// Counts so many times, and gives a number that says what was counted.
+    /// Counts `times` times; returns a checksum of the counts.
     #[must_use]
     pub fn run(&self, times: u32) -> u32 {
         let question = question(7);

@@ -1,4 +1,4 @@
-//! A catalogue of many ads, somebody of two browsers with a history, a model, and a page of three placements.
+//! A catalogue of many ads, a person of two browsers with a history, a model, and a page of three placements.
 
 use std::hint::black_box;
 
@@ -22,21 +22,22 @@ use crate::counting::TODAY;
 use crate::filters::{self, Dice, Market};
 use crate::{scramble, segments};
 
-/// Actions of the person, and over how many ads.
+/// Number of actions of the person.
 const ACTIONS: u64 = 1_000;
+/// Number of ads that the actions refer to.
 const MET: u64 = 200;
 const SIZES: [[u32; 2]; 4] = [[728, 90], [300, 250], [160, 600], [970, 250]];
 const KEY: &str = "c:pub:1";
 const DIGEST: Digest = [7; 16];
 
-/// The moment of the decision: today at noon.
+/// The time of the decision: today at noon.
 #[must_use]
 pub fn now() -> Millis {
     EPOCH_MS + u64::from(TODAY.start().0 + 720) * 60_000
 }
 
-/// Three ads an ad group, three groups a campaign, three campaigns an advertiser; every group asks for somebody, every ad
-/// and campaign has caps, and bids are of all kinds.
+/// A catalogue with three ads per ad group, three groups per campaign and three campaigns per advertiser. Each group
+/// has targeting, each ad and campaign has caps, and bids are of all kinds.
 #[must_use]
 pub fn document(ads: u64) -> Json {
     let (groups, campaigns, advertisers) = (ads.div_ceil(3), ads.div_ceil(9), ads.div_ceil(27));
@@ -69,7 +70,7 @@ pub fn document(ads: u64) -> Json {
 /// The catalogue of a document, ready for decisions.
 ///
 /// # Panics
-/// Never: the document is of the form, and without problems.
+/// Never: the document is valid.
 #[must_use]
 pub fn compiled(document: &Json) -> CompiledCatalogue {
     CompiledCatalogue::of(flat(document))
@@ -82,7 +83,7 @@ fn flat(document: &Json) -> FlatCatalogue {
     flat
 }
 
-/// A model that has learnt something of everything.
+/// A model with a weight for each feature.
 #[must_use]
 pub fn model() -> Model {
     let part = |seed: u64, intercept: i32| {
@@ -93,7 +94,7 @@ pub fn model() -> Model {
     Model { bits: 13, trained_ms: now() - 1, expires_ms: now() + 1, click, conversion, price, ..Model::default() }
 }
 
-/// The person's actions, on a part of the ads.
+/// The actions of the person, on a part of the ads.
 #[must_use]
 pub fn actions(catalogue: &CompiledCatalogue) -> ActionList {
     let ads = catalogue.offers.len() as u64;
@@ -112,7 +113,7 @@ pub fn actions(catalogue: &CompiledCatalogue) -> ActionList {
     (0..ACTIONS).filter_map(action).collect()
 }
 
-/// All that a decision is made of.
+/// All inputs of a decision.
 #[derive(Debug)]
 #[wasm_bindgen]
 pub struct Deciding {
@@ -129,7 +130,7 @@ impl Deciding {
         &self.compiled
     }
 
-    /// The page's placements.
+    /// The placements of the page.
     #[must_use]
     pub fn placements() -> [Placement<'static>; 3] {
         let [wide, square, tall, _] = [&SIZES[..1], &SIZES[1..2], &SIZES[2..3], &SIZES[3..]];
@@ -137,7 +138,7 @@ impl Deciding {
         [of(wide, 1, 0), of(square, 2, 50_000), of(tall, 2, 0)]
     }
 
-    /// Who looks at what.
+    /// The person and the page, as filters see them.
     #[must_use]
     pub fn subject(described: &DescribedPerson) -> FilterSubject<'_> {
         FilterSubject {
@@ -150,13 +151,13 @@ impl Deciding {
         }
     }
 
-    /// What is known of the person.
+    /// The history of the person.
     #[must_use]
     pub fn described(&self) -> DescribedPerson {
         DescribedPerson::of(&self.view.of(self.visitor), now())
     }
 
-    /// Decides once: the places of the ads and what they are worth.
+    /// Decides once: the index and the value of each chosen ad.
     #[must_use]
     pub fn decide(&self) -> Vec<Option<(usize, u64)>> {
         let counted = self.view.of(self.visitor);
@@ -172,7 +173,7 @@ impl Deciding {
 
 #[wasm_bindgen]
 impl Deciding {
-    /// With so many ads.
+    /// With this number of ads.
     #[must_use]
     #[wasm_bindgen(constructor)]
     pub fn new(ads: u32) -> Self {
@@ -208,7 +209,7 @@ impl Deciding {
         Self { compiled, scores, view, visitor }
     }
 
-    /// Decides so many times, and gives a number that says what was decided.
+    /// Decides `times` times; returns a checksum of the decisions.
     #[must_use]
     pub fn run(&self, times: u32) -> u32 {
         let mut dice = Dice(1);
@@ -222,7 +223,7 @@ impl Deciding {
     }
 }
 
-/// A catalogue's value, as an isolate finds it in the KV.
+/// The KV value of a catalogue.
 #[derive(Debug)]
 #[wasm_bindgen]
 pub struct Loading {
@@ -231,7 +232,7 @@ pub struct Loading {
 
 #[wasm_bindgen]
 impl Loading {
-    /// Of so many ads.
+    /// With this number of ads.
     #[must_use]
     #[wasm_bindgen(constructor)]
     pub fn new(ads: u32) -> Self {
@@ -239,13 +240,13 @@ impl Loading {
         Self { value: encode_document(KEY, &DIGEST, &bytes).unwrap_or_default() }
     }
 
-    /// Its length in characters.
+    /// Length of the value in characters.
     #[must_use]
     pub fn length(&self) -> u32 {
         self.value.len() as u32
     }
 
-    /// Reads and checks it so many times, and gives how many ads it has.
+    /// Reads and checks the catalogue `times` times; returns its number of ads.
     #[must_use]
     pub fn run(&self, times: u32) -> u32 {
         let mut offers = 0;

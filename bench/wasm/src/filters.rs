@@ -1,4 +1,4 @@
-//! Ten thousand different filters, and somebody of a thousand segments that they are asked of.
+//! Ten thousand different filters, and a person with a thousand segments to match them against.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hint::black_box;
@@ -15,24 +15,24 @@ use wasm_bindgen::prelude::wasm_bindgen;
 
 use crate::{scramble, segments};
 
-/// Segments there are.
+/// Number of segments.
 const SEGMENTS: u64 = 82_000;
-/// Attributes of whole numbers.
+/// Number of integer attributes.
 const ATTRIBUTES: u64 = 20;
 const COUNTRIES: [&str; 10] = ["DE", "AT", "CH", "FR", "NL", "BE", "DK", "PL", "IT", "ES"];
 const VIEW_TYPES: [&str; 6] = ["home", "article", "search", "gallery", "video", "weather"];
 const CLASSES: [&str; 3] = ["mobile", "desktop", "tablet"];
 
-/// What filters ask for.
+/// The kind of the generated filters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Market {
-    /// One to four conditions of any sort, segments among most.
+    /// One to four conditions of all kinds; most filters have segments.
     Mixed,
-    /// Nobody asks for segments, and everybody for the country that all come from: the worst for an index.
+    /// No filter has segments, and all have the country of all people: the worst case of an index.
     OneCountry,
 }
 
-/// Filters of a market, no two alike.
+/// The filters of a market, all different.
 #[must_use]
 pub fn filters(market: Market, count: usize) -> Vec<Option<Filter>> {
     let (attributes, vocabulary) = (names(), words());
@@ -50,7 +50,7 @@ pub fn filters(market: Market, count: usize) -> Vec<Option<Filter>> {
         }
         all.extend(parse(&document(market, seed), "", &words));
     }
-    // Not in their order: nobody's filters are.
+    // The filters of a real catalogue are not sorted.
     let mut all: Vec<Filter> = all.into_iter().collect();
     all.sort_by_cached_key(|filter| {
         scramble(causeway_shared::wire::filter::encode_filter(filter).iter().map(|b| u64::from(*b)).sum())
@@ -58,27 +58,27 @@ pub fn filters(market: Market, count: usize) -> Vec<Option<Filter>> {
     all.into_iter().map(Some).collect()
 }
 
-/// The names of attributes that filters use.
+/// The attribute names that filters use.
 #[must_use]
 pub fn names() -> NameDictionary {
     let kinds = (0..ATTRIBUTES).map(|i| (format!("a{i}"), ValueKind::Integer));
     NameDictionary::from_entries(kinds).unwrap_or_default()
 }
 
-/// The words that filters use.
+/// The dictionaries of the filters' names.
 #[must_use]
 pub fn words() -> Vocabulary {
     let word = |(code, name): (u8, &&str)| VocabularyWord { name: (*name).to_owned(), code };
     Vocabulary { verbs: Vec::new(), view_types: (1..).zip(&VIEW_TYPES).map(word).collect() }
 }
 
-/// Somebody's attributes.
+/// The attributes of the person.
 pub fn attributes() -> impl Iterator<Item = (NameToken, AttributeValue)> {
     let number = |token: u16| (NameToken(token), AttributeValue::Integer((scramble(token.into()) % 100).cast_signed()));
     (0..).take(ATTRIBUTES as usize).map(number)
 }
 
-/// Draws from a seed, one after the other.
+/// A sequence of pseudo-random numbers from a seed.
 #[derive(Debug)]
 pub(crate) struct Dice(pub(crate) u64);
 
@@ -98,7 +98,7 @@ impl Dice {
     }
 }
 
-/// One of the filters, as a catalogue has it.
+/// One filter in the form of a catalogue.
 #[must_use]
 pub fn document(market: Market, seed: u64) -> Json {
     let mut dice = Dice(scramble(seed));
@@ -131,7 +131,7 @@ fn condition(market: Market, dice: &mut Dice) -> (String, Json) {
     (field.to_owned(), value)
 }
 
-/// Somebody whom they are asked of.
+/// The person to match.
 #[derive(Debug)]
 pub struct Somebody {
     attributes: Vec<(NameToken, AttributeValue)>,
@@ -145,7 +145,7 @@ impl Default for Somebody {
 }
 
 impl Somebody {
-    /// The subject.
+    /// The person as filters see it.
     #[must_use]
     pub fn subject(&self) -> FilterSubject<'_> {
         let Self { attributes, segments } = self;
@@ -168,7 +168,7 @@ impl Somebody {
     }
 }
 
-/// The index, asked.
+/// The index of the filters, and the person to match.
 #[derive(Debug)]
 #[wasm_bindgen]
 pub struct Filters {
@@ -178,14 +178,14 @@ pub struct Filters {
 
 #[wasm_bindgen]
 impl Filters {
-    /// With so many filters.
+    /// With this number of filters.
     #[must_use]
     #[wasm_bindgen(constructor)]
     pub fn new(count: u32) -> Self {
         Self { index: FilterIndex::new(&filters(Market::Mixed, count as usize)), somebody: Somebody::default() }
     }
 
-    /// Asks so many times, and gives the sum of the places that match.
+    /// Matches `times` times; returns the sum of the indexes of the matching filters.
     #[must_use]
     pub fn run(&self, times: u32) -> u32 {
         let ask = || self.index.matching(black_box(&self.somebody.subject())).iter().sum::<usize>() as u32;

@@ -1,5 +1,5 @@
-//! What the benches count and filter: data made from seeds, so that native code and WebAssembly have the same, and the
-//! work on it in loops of its own, so that a clock outside sees many times at once. Not part of the product.
+//! Data and loops of the benches. The data is generated from seeds, so that native code and WebAssembly have the same.
+//! The loops are inside this crate, so that a clock outside measures many repetitions. Not part of the product.
 
 pub mod counting;
 pub mod decide;
@@ -8,7 +8,7 @@ pub mod segments;
 
 use causeway_shared::base::random;
 
-/// Bits that look random, from a number.
+/// Pseudo-random bits of a number.
 #[must_use]
 pub fn scramble(n: u64) -> u64 {
     random::finish(n.wrapping_add(1).wrapping_mul(random::GAMMA))

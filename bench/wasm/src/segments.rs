@@ -1,4 +1,4 @@
-//! A thousand segments of 82,000, and those of them that are fresh.
+//! A thousand segments of 82,000, and a filter by expiry.
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -8,14 +8,15 @@ use causeway_shared::base::time::HourStamp;
 use causeway_shared::facts::segments::{PackedSegments, SegmentId, SegmentMap, SegmentState, WriteStamp};
 use wasm_bindgen::prelude::wasm_bindgen;
 
-/// How many segments there are.
+/// Number of segments of a browser.
 pub const SEGMENTS: usize = 1_000;
-/// Of how many.
+/// Number of segment ids.
 const OF: u64 = 82_000;
-/// The hour of the first expiry, and over how many hours expiries spread: 90 days.
+/// The hour of the first expiry.
 const FIRST: u32 = 69_000;
+/// Range of the expiries in hours: 90 days.
 const SPREAD: u64 = 90 * 24;
-/// Expiries that are asked for.
+/// The range of expiries that count as fresh.
 pub const FRESH: Range<u32> = FIRST + 24 * 7..FIRST + 24 * 30;
 
 /// The segments, each with its expiry.
@@ -31,14 +32,14 @@ pub fn held() -> BTreeMap<u32, u32> {
     held
 }
 
-/// The same of two browsers, each with every other one.
+/// The segments of two browsers, each with every other segment.
 #[must_use]
 pub fn halves() -> [Vec<u8>; 2] {
     let half = |half| held().into_iter().enumerate().filter(move |(n, _)| n % 2 == half).map(|(_, one)| one);
     [0, 1].map(|of| pack(half(of)))
 }
 
-/// Such segments, packed.
+/// The packed segments.
 #[must_use]
 pub fn pack(held: impl IntoIterator<Item = (u32, u32)>) -> Vec<u8> {
     let mut map = SegmentMap::default();
@@ -52,7 +53,7 @@ pub fn pack(held: impl IntoIterator<Item = (u32, u32)>) -> Vec<u8> {
     map.pack()
 }
 
-/// The sum of the fresh ones' ids; 0 where nothing can be read.
+/// The sum of the ids of the fresh segments; 0 if the bytes cannot be read.
 #[must_use]
 pub fn fresh(packed: &[u8]) -> u64 {
     let Some(read) = PackedSegments::read(packed) else { return 0 };
@@ -76,7 +77,7 @@ impl Segments {
         Self { packed: pack(held()) }
     }
 
-    /// Filters so many times, and gives the sum of the fresh ones' ids.
+    /// Filters `times` times; returns the sum of the ids of the fresh segments.
     #[must_use]
     pub fn run(&self, times: u32) -> u32 {
         (0..times).fold(0, |_, _| fresh(black_box(&self.packed)) as u32)

@@ -1,4 +1,4 @@
-//! Helpers of the edge's tests: a browser at an edge with an empty KV, and what takes a request of any test to its end.
+//! Helpers of the edge's tests: a browser at an edge with an empty KV, and functions that complete a request.
 #![allow(
     dead_code,
     clippy::unwrap_used,
@@ -78,7 +78,7 @@ impl Browser {
         self.proof = self.engine.sign_demo_proof("localhost", member, self.now).unwrap();
     }
 
-    /// Takes a call to its answer, with an empty KV.
+    /// Completes a call with an empty KV.
     pub(crate) fn send(&mut self, method: &str, path: &str, body: impl AsRef<[u8]>) -> HttpAnswer {
         let step = self.begin(method, path, body);
         answer(complete(&mut self.engine, step, |keys| values(keys, |_| None)))
@@ -95,7 +95,7 @@ impl Browser {
         self.engine.begin(&head, body.as_ref(), self.now, seed(7, self.now))
     }
 
-    /// Continues a call that reads: with each key's value, `None` where the KV has none.
+    /// Continues a call after a read; `value` returns the value of a key, `None` for a key that the KV lacks.
     pub(crate) fn give<'v>(&mut self, read: KvRead, value: impl Fn(&str) -> Option<&'v str>) -> EngineStep {
         self.engine.resume_read(read.pending, &values(&read.keys, value))
     }
@@ -143,7 +143,7 @@ pub(crate) fn seed(fill: u8, now: Millis) -> [u8; 32] {
     seed
 }
 
-/// Takes a request through its reads; stops where an object is to be called, and at the end.
+/// Completes the reads of a request; stops at an object call or at the answer.
 pub(crate) fn complete(
     engine: &mut Engine,
     mut step: EngineStep,
@@ -156,7 +156,7 @@ pub(crate) fn complete(
     step
 }
 
-/// Each key's value, `None` where the KV has none.
+/// The value of each key, `None` for a key that the KV lacks.
 pub(crate) fn values<'v>(keys: &[String], value: impl Fn(&str) -> Option<&'v str>) -> KvValues {
     Ok(keys.iter().map(|key| value(key).map(|value| value.as_bytes().to_vec())).collect())
 }
@@ -216,7 +216,7 @@ pub(crate) fn keep_cookies(cookies: &mut Vec<String>, answer: &HttpAnswer) {
     }
 }
 
-/// The facts of an answer; their number is what the message says.
+/// The facts of an answer. Panics if their number differs from the count of the message.
 pub(crate) fn facts(answer: &HttpAnswer) -> Vec<Fact> {
     let Some(message) = &answer.facts else { return Vec::new() };
     let facts = wire::facts::decode_batch(&message.bytes).unwrap().facts;
@@ -224,7 +224,7 @@ pub(crate) fn facts(answer: &HttpAnswer) -> Vec<Fact> {
     facts
 }
 
-/// The number of facts of an answer, as its message says.
+/// The number of facts of an answer, as its message states it.
 pub(crate) fn fact_count(answer: &HttpAnswer) -> u16 {
     answer.facts.as_ref().map_or(0, |message| message.count)
 }

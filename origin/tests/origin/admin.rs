@@ -1,4 +1,4 @@
-//! The admin side.
+//! The admin API.
 
 use std::time::Duration;
 
@@ -126,7 +126,7 @@ fn a_write_waits_for_an_extension_of_another_process_and_is_not_undone_by_it() {
                 }
                 sender.send(()).unwrap();
             });
-            assert!(ended.recv_timeout(Duration::from_millis(500)).is_err(), "it does not wait, {by_command}");
+            assert!(ended.recv_timeout(Duration::from_millis(500)).is_err(), "the call does not wait, {by_command}");
             drop(extending);
         });
     }
@@ -266,8 +266,8 @@ fn names_of_attributes_are_taken_back_over_http_and_by_a_command_that_shows_its_
     let of_a = format!("visitors/{a}/attributes");
     let set = json!({ "set": { "junk": true, "more": 7, "audience": true, "city": "Oslo" } });
     assert_eq!(call("PUT", &of_a, set).json()["written"], 4);
-    let kept = json!({ "filter": { "attributes.audience": true }, "hours": 48 });
-    assert_eq!(call("PUT", "audiences/7", kept).status, 202);
+    let audience = json!({ "filter": { "attributes.audience": true }, "hours": 48 });
+    assert_eq!(call("PUT", "audiences/7", audience).status, 202);
     let names = || origin.admin(&token, "attributes?tenant=demo").json()["names"].to_string();
 
     let plan = call("POST", "attributes/forget", json!({ "names": ["junk"], "dry_run": true })).json();
@@ -291,9 +291,9 @@ fn names_of_attributes_are_taken_back_over_http_and_by_a_command_that_shows_its_
     let shown = origin.admin(&token, &format!("visitors/{a}/attributes?tenant=demo")).json();
     assert_eq!(shown["own"], json!({ "audience": true, "city": "Oslo" }));
     let trail = place.json(&["audit", "--tenant", "demo"]);
-    let told = |n: usize| [&trail[n]["what"], &trail[n]["object"], &trail[n]["reason"]];
-    assert_eq!(told(1), [&json!("forget_attribute"), &json!("junk"), &json!("strangers' name")]);
-    assert_eq!(told(0)[1], &json!("more"));
+    let audited = |n: usize| [&trail[n]["what"], &trail[n]["object"], &trail[n]["reason"]];
+    assert_eq!(audited(1), [&json!("forget_attribute"), &json!("junk"), &json!("strangers' name")]);
+    assert_eq!(audited(0)[1], &json!("more"));
 }
 
 #[test]
@@ -306,8 +306,8 @@ fn names_of_events_are_listed_declared_and_taken_back_over_http_and_by_commands(
         origin.call(method, &format!("/admin/v1/{path}?tenant=demo"), &header, body.to_string().as_bytes())
     };
     let names = || {
-        let told = origin.admin(&token, "events?tenant=demo").json();
-        told["names"]
+        let reply = origin.admin(&token, "events?tenant=demo").json();
+        reply["names"]
             .as_array()
             .unwrap()
             .iter()
@@ -317,8 +317,8 @@ fn names_of_events_are_listed_declared_and_taken_back_over_http_and_by_commands(
     assert_eq!(names(), [""; 0]);
     assert_eq!(call("POST", "events/declare", json!({ "names": ["signup", "saved"] })).json()["done"], true);
     assert_eq!(call("POST", "events/declare", json!({ "names": ["page"] })).code(), "bad_names");
-    let kept = json!({ "filter": { "events.bought": { "$count": { "$gte": 1 } } }, "hours": 48 });
-    assert_eq!(call("PUT", "audiences/7", kept).status, 202);
+    let audience = json!({ "filter": { "events.bought": { "$count": { "$gte": 1 } } }, "hours": 48 });
+    assert_eq!(call("PUT", "audiences/7", audience).status, 202);
     let all = ["\"bought\" \"declared\"", "\"saved\" \"declared\"", "\"signup\" \"declared\""];
     assert_eq!(names(), all);
     let used = call("POST", "events/forget", json!({ "names": ["signup", "bought"] }));
@@ -331,8 +331,8 @@ fn names_of_events_are_listed_declared_and_taken_back_over_http_and_by_commands(
     assert_eq!((&place.json(&args)["done"], names().len()), (&json!(false), 2));
     assert_eq!(place.json(&[&args[..], &["--yes"]].concat())["done"], true);
     place.json(&["events", "declare", "again", "--tenant", "demo"]);
-    let told = place.json(&["events", "names", "--tenant", "demo"]);
-    assert_eq!([&told[0]["name"], &told[1]["name"]], [&json!("again"), &json!("bought")]);
+    let listed = place.json(&["events", "names", "--tenant", "demo"]);
+    assert_eq!([&listed[0]["name"], &listed[1]["name"]], [&json!("again"), &json!("bought")]);
     let trail = place.json(&["audit", "--tenant", "demo"]);
     assert_eq!([&trail[1]["what"], &trail[1]["object"]], [&json!("forget_event"), &json!("signup")]);
 }
@@ -352,11 +352,11 @@ fn of_two_who_write_a_new_attribute_at_once_one_is_told_that_the_other_was_first
         origin.call("PUT", &path, &header, body.as_bytes()).status
     };
     for name in (0..20).map(|n| format!("n{n}")) {
-        let mut told: [u16; 2] = std::thread::scope(|scope| {
+        let mut statuses: [u16; 2] = std::thread::scope(|scope| {
             [json!(1), json!("one")].map(|value| scope.spawn(|| put(&name, value))).map(|call| call.join().unwrap())
         });
-        told.sort_unstable();
-        assert_eq!(told, [200, 400], "{name}");
+        statuses.sort_unstable();
+        assert_eq!(statuses, [200, 400], "{name}");
     }
 }
 
@@ -417,8 +417,8 @@ fn connections_and_people_are_read_over_http_and_by_the_command() {
     let id = |v: u32| visitor(v).to_string();
     let check = |a: &str, b: &str| origin.admin(&token, &format!("links/check?tenant=demo&a={a}&b={b}"));
     let connected = json!({ "connected": true, "weight": 1.0, "path": 2, "reads": 2 });
-    // What was acknowledged is folded a moment later.
-    assert!((0..10_000).any(|_| check(&id(4), &id(4)).status == 200), "it is never folded");
+    // An acknowledged fact is folded a moment later.
+    assert!((0..10_000).any(|_| check(&id(4), &id(4)).status == 200), "the link is not folded");
     assert_eq!(check(&id(2), &id(3)).json(), connected);
     assert_eq!(place.json(&["links", "check", &id(2), &id(3), "--tenant", "demo"]), connected);
     let apart = json!({ "connected": false, "weight": null, "path": null, "reads": 2 });
@@ -457,13 +457,13 @@ fn what_the_admin_side_says_is_no_edge_s_sync() {
     let origin = place.serve();
     let late = Fact { received: now() - 600_000, at: now() - 600_000, ..page(visitor(1), 1) };
     origin.send(&[late]);
-    let told = || ["causeway_syncs_total", "causeway_queue_age_seconds"].map(|name| origin.metric(name));
-    let before = told();
+    let metrics = || ["causeway_syncs_total", "causeway_queue_age_seconds"].map(|name| origin.metric(name));
+    let before = metrics();
     assert!(before[1].starts_with("600"), "{before:?}");
     let set = json!({ "set": [{ "segment": 1, "expires_ms": now() + 3_600_000 }] });
     let path = format!("visitors/{}/segments", visitor(1));
     assert_eq!(origin.asked(&token, "PUT", &path, &set).status, 200);
-    assert_eq!(told(), before);
+    assert_eq!(metrics(), before);
 }
 
 #[test]
@@ -488,9 +488,9 @@ fn a_token_is_for_its_tenant_alone_and_its_use_is_noted() {
         let used = tokens.as_array().unwrap().iter().find(|one| one["id"] == made["id"]).unwrap()["used_ms"].as_u64();
         once(used, Option::is_some).map_err(|_| "not used yet")
     });
-    let said = place.run(&["token", "create"]);
-    assert_eq!(said.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&said.stderr).contains("--all-tenants"), "{said:?}");
+    let refused = place.run(&["token", "create"]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("--all-tenants"), "{refused:?}");
 }
 
 #[test]
@@ -504,7 +504,7 @@ fn a_catalogue_without_rows_needs_a_word_more() {
     assert_eq!(put("catalogue?tenant=demo", rows).status, 200);
     let refused = put("catalogue?tenant=demo", "{}");
     assert_eq!((refused.status, refused.code().as_str()), (400, "empty_catalogue"));
-    let said = String::from_utf8_lossy(&refused.body);
-    assert!(said.contains("1 of `advertiser`"), "{said}");
+    let message = String::from_utf8_lossy(&refused.body);
+    assert!(message.contains("1 of `advertiser`"), "{message}");
     assert_eq!(put("catalogue?tenant=demo&empty=true", "{}").status, 200);
 }

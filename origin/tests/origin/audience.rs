@@ -1,4 +1,4 @@
-//! Audiences over the admin side and on the command line.
+//! Audiences over the admin API and on the command line.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -20,11 +20,11 @@ fn ask(origin: &Origin, token: &str, what: &str, accept: &str, body: &Value) -> 
     origin.call("POST", &format!("/admin/v1/audience/{what}?tenant=demo"), &headers, body.to_string().as_bytes())
 }
 
-/// Until the columns have what was sent: they follow by themselves.
+/// Waits until the audience index has followed the facts that were sent, and counts the filter.
 fn counted(origin: &Origin, token: &str, filter: &Value, expected: u64) -> Value {
-    within(SOON, "the columns have it", || {
+    within(SOON, "the audience index has it", || {
         let answer = ask(origin, token, "members", "*/*", &json!({ "filter": filter }));
-        once(answer.json(), |told| answer.status == 200 && told["count"] == expected)
+        once(answer.json(), |reply| answer.status == 200 && reply["count"] == expected)
     })
 }
 
@@ -33,7 +33,7 @@ fn an_audience_is_estimated_counted_and_listed() {
     let place = Place::new();
     let origin = place.serve();
     let token = place.token("viewer");
-    // 600 people, a third of them from Bonn; a tenth bought.
+    // 600 people: a third from Bonn, a tenth with a purchase.
     let mut facts: Vec<Fact> = (0..600).map(|n| page(visitor(n), 1)).collect();
     facts.extend(
         (0..600).map(|n| says(n, "city", Attribute::String(if n % 3 == 0 { "Bonn" } else { "Ulm" }.to_owned()))),
@@ -53,7 +53,7 @@ fn an_audience_is_estimated_counted_and_listed() {
     let looks: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let last = looks.last().unwrap();
     assert!(looks.iter().all(|look| (look["final"] == true) == (look == last)), "{lines}");
-    // Everybody was looked at: the count itself.
+    // The sample is the whole population: the estimate is the count.
     assert_eq!(
         (&last["estimate"], &last["interval"], &last["sample_size"]),
         (&json!(200), &json!([200, 200]), &json!(600))
@@ -79,7 +79,7 @@ fn an_audience_is_estimated_counted_and_listed() {
             .text();
     assert_eq!((csv.lines().next(), csv.lines().count()), (Some("person"), 61));
 
-    // A login makes one of two people: within a second, whatever else goes on.
+    // Logins join two people to one within a second.
     origin.send(&[origin.login(visitor(0), 7, "ann"), origin.login(visitor(1), 7, "ann")]);
     let merged = Instant::now();
     counted(&origin, &token, &json!({"devices": 2, "attributes.city": {"$in": ["Bonn", "Ulm"]}}), 1);
@@ -89,27 +89,27 @@ fn an_audience_is_estimated_counted_and_listed() {
     commands(&place, &bonn);
 }
 
-/// The commands find the same from the store alone.
+/// The commands find the same people in the store alone.
 fn commands(place: &Place, bonn: &Value) {
-    let told = place.json(&["audience", "members", "{}", "--tenant", "demo"]);
-    assert_eq!(told["count"], 599);
-    let told = place.json(&["audience", "estimate", &bonn.to_string(), "--precision", "0.00001", "--tenant", "demo"]);
-    assert_eq!(told["population"], 599);
+    let reply = place.json(&["audience", "members", "{}", "--tenant", "demo"]);
+    assert_eq!(reply["count"], 599);
+    let reply = place.json(&["audience", "estimate", &bonn.to_string(), "--precision", "0.00001", "--tenant", "demo"]);
+    assert_eq!(reply["population"], 599);
     let exported = place.run(&["audience", "export", r#"{"devices": 2}"#, "--form", "csv", "--tenant", "demo"]);
     assert_eq!(String::from_utf8(exported.stdout).unwrap(), format!("person\n{}\n", visitor(0)));
     let [csv, parquet] = ["all.csv", "all.parquet"].map(|name| place.path().join(name));
     for (form, file) in [("csv", &csv), ("parquet", &parquet)] {
         let into = file.to_str().unwrap();
-        let told = place.json(&["audience", "export", "{}", "--form", form, "--to", into, "--tenant", "demo"]);
-        assert_eq!(told, json!({ "file": into, "rows": 599 }));
+        let reply = place.json(&["audience", "export", "{}", "--form", form, "--to", into, "--tenant", "demo"]);
+        assert_eq!(reply, json!({ "file": into, "rows": 599 }));
     }
     assert_eq!(std::fs::read_to_string(&csv).unwrap().lines().count(), 600);
     let rows = SerializedFileReader::new(std::fs::File::open(&parquet).unwrap()).unwrap();
     let rows = rows.get_row_iter(None).unwrap().map(|row| row.unwrap().get_string(0).unwrap().clone());
     assert_eq!(rows.collect::<BTreeSet<_>>().len(), 599);
     for (command, wrong) in [("export", "--to FILE"), ("schedule", "only `audience export` writes Parquet")] {
-        let said = place.run(&["audience", command, "{}", "--form", "parquet", "--tenant", "demo"]);
-        assert!(!said.status.success() && String::from_utf8_lossy(&said.stderr).contains(wrong), "{command}");
+        let refused = place.run(&["audience", command, "{}", "--form", "parquet", "--tenant", "demo"]);
+        assert!(!refused.status.success() && String::from_utf8_lossy(&refused.stderr).contains(wrong), "{command}");
     }
 }
 
@@ -159,10 +159,10 @@ fn an_audience_is_stored_as_a_segment_by_the_admin_api_and_by_the_command() {
     counted(&origin, &viewer, &spanish, 30);
     let body = json!({"filter": spanish, "hours": 48, "every_hours": 24});
     assert_eq!(origin.asked(&viewer, "PUT", "audiences/77", &body).status, 403);
-    let kept = origin.asked(&operator, "PUT", "audiences/77", &body);
-    assert_eq!(kept.status, 202, "{}", kept.text());
-    assert_eq!(kept.json()["audience"]["filter"], spanish);
-    let run = origin.ended(&operator, &kept.json()["run"]["run"]);
+    let created = origin.asked(&operator, "PUT", "audiences/77", &body);
+    assert_eq!(created.status, 202, "{}", created.text());
+    assert_eq!(created.json()["audience"]["filter"], spanish);
+    let run = origin.ended(&operator, &created.json()["run"]["run"]);
     assert_eq!((&run["outcome"], &run["report"]["refreshed"][0]["added"]), (&json!("done"), &json!(30)), "{run}");
     counted(&origin, &viewer, &json!({"segments": 77}), 30);
     let listed = origin.asked(&viewer, "GET", "audiences", &Value::Null).json();
@@ -178,7 +178,7 @@ fn an_audience_is_stored_as_a_segment_by_the_admin_api_and_by_the_command() {
         assert_eq!((refused.status, refused.code().as_str()), (400, code), "{}", refused.text());
     }
 
-    // The commands, beside the origin that serves.
+    // The commands, in parallel with a serving origin.
     let german = r#"{"attributes.language": "de"}"#;
     let command = ["audience", "materialise", german, "--segment", "78", "--hours", "24", "--tenant", "demo"];
     let plan = place.json(&[&command[..], &["--dry-run"]].concat());
@@ -215,14 +215,14 @@ fn a_due_audience_is_refreshed_without_a_request_and_never_early() {
     let conn = rusqlite::Connection::open(place.path().join("data/causeway.db")).unwrap();
     conn.execute("UPDATE audiences SET due = 1", []).unwrap();
     let origin = place.serve();
-    within(SOON, "it ran by its timer", || {
+    within(SOON, "the job ran by its timer", || {
         once(runs(), |runs| runs[0]["outcome"] == "done" && runs[0]["woken"] == "timer")
     });
     drop(origin);
     let before = place.rhythm_due();
     let _origin = place.serve();
     place.looked(before);
-    assert_eq!(runs().as_array().unwrap().len(), 2, "it is not due at this start: {}", runs());
+    assert_eq!(runs().as_array().unwrap().len(), 2, "the job is not due at this start: {}", runs());
 }
 
 #[test]
@@ -240,19 +240,19 @@ fn the_openapi_documents_examples_of_audiences_are_answered_as_it_says() {
         else {
             continue;
         };
-        for (method, said) in methods.as_object().unwrap() {
-            let example = &said["requestBody"]["content"]["application/json"]["example"];
-            if said["requestBody"].is_object() {
+        for (method, operation) in methods.as_object().unwrap() {
+            let example = &operation["requestBody"]["content"]["application/json"]["example"];
+            if operation["requestBody"].is_object() {
                 let path = path.replace("{segment}", "5").replace("{name}", "may");
                 let answer = origin.asked(&operator, &method.to_uppercase(), &path, example);
                 assert!(answer.status < 300, "{method} {path}: {}", answer.text());
-                // Where an answer is lines, each is described; one person is one.
-                let content = &said["responses"][answer.status.to_string()]["content"];
+                // The schema of an answer in lines describes one line.
+                let content = &operation["responses"][answer.status.to_string()]["content"];
                 let described = ["application/json", "application/x-ndjson"].map(|form| &content[form]["schema"]);
                 let fields = described.into_iter().find_map(|schema| schema["properties"].as_object()).unwrap();
-                let told = answer.json();
+                let reply = answer.json();
                 let unsaid: Vec<&String> =
-                    told.as_object().unwrap().keys().filter(|key| !fields.contains_key(*key)).collect();
+                    reply.as_object().unwrap().keys().filter(|key| !fields.contains_key(*key)).collect();
                 assert!(unsaid.is_empty(), "{method} {path}: {unsaid:?} are not described");
                 called += 1;
             }
@@ -267,7 +267,7 @@ fn each_member_of_an_audience_has_its_next_best_send_time() {
     let place = Place::with(&TENANTS.replacen("dev = true", "dev = true\ntime_zone = \"Asia/Kolkata\"", 1));
     let origin = place.serve();
     let token = place.token("viewer");
-    // One person came each day at this time, one once, and both twenty more times: everybody's hour is that of the first.
+    // One person came each day at this hour, one once, and both twenty more times: the population has the first's hour.
     let today = now() / HOUR_MS * HOUR_MS + 60_000 - 24 * HOUR_MS;
     let came = |of: u32, days: u64| Fact {
         received: today - days * 24 * HOUR_MS,
@@ -292,7 +292,7 @@ fn each_member_of_an_audience_has_its_next_best_send_time() {
     let daily = (at / HOUR_MS) % 24 == (today / HOUR_MS) % 24;
     assert!(daily && at + HOUR_MS > now() && at < now() + 169 * HOUR_MS, "{first}");
     assert!(first["confidence"].as_u64().unwrap() >= 80, "{first}");
-    // Half past, by its clock, where the hour begins in UTC; later where it has begun.
+    // Half past by the tenant's clock if the hour begins in the future; later if it has begun.
     assert!(at % HOUR_MS > 0 || first["local"].as_str().unwrap().ends_with(":30"), "{first}");
     assert_eq!((&second["source"], &second["confidence"]), (&json!("population"), &json!(0)));
 
@@ -312,16 +312,16 @@ fn each_member_of_an_audience_has_its_next_best_send_time() {
         assert!(answer.status == 400 && answer.text().contains(wrong), "{wrong}: {}", answer.text());
     }
 
-    // The command says the same of a window that lies ahead.
+    // The command returns the same for a window in the future.
     let from = (today + 72 * HOUR_MS).to_string();
     let filter = r#"{"events.page": {"$count": {"$gte": 2}}}"#;
-    let told = |form: &str| {
-        let said =
+    let schedule = |form: &str| {
+        let arguments =
             ["audience", "schedule", filter, "--from", &from, "--hours", "168", "--form", form, "--tenant", "demo"];
-        String::from_utf8(place.run(&said).stdout).unwrap()
+        String::from_utf8(place.run(&arguments).stdout).unwrap()
     };
-    assert_eq!(told("csv"), csv);
-    let one: Value = serde_json::from_str(&told("ndjson")).unwrap();
+    assert_eq!(schedule("csv"), csv);
+    let one: Value = serde_json::from_str(&schedule("ndjson")).unwrap();
     assert_eq!(one["person"], visitor(1).to_string());
     let bad = place.run(&["audience", "schedule", "{}", "--from", "soon", "--tenant", "demo"]);
     assert!(!bad.status.success() && String::from_utf8_lossy(&bad.stderr).contains("invalid --from `soon`"));
@@ -332,7 +332,7 @@ fn an_unknown_time_zone_ends_the_start() {
     let place = Place::new();
     let configured = std::fs::read_to_string(place.config()).unwrap();
     std::fs::write(place.config(), configured.replacen("dev = true", "time_zone = \"Mars/Olympus\"", 1)).unwrap();
-    let said = place.run(&["serve"]);
-    let said = String::from_utf8_lossy(&said.stderr).into_owned();
-    assert!(said.contains("tenant[0].time_zone: `Mars/Olympus` is none"), "{said}");
+    let refused = place.run(&["serve"]);
+    let message = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(message.contains("tenant[0].time_zone: `Mars/Olympus` is none"), "{message}");
 }

@@ -1,4 +1,4 @@
-//! The audit trail: each way to link, unlink and erase leaves who and why.
+//! The audit trail: each way to link, unlink and erase records the author and the reason.
 
 use causeway_shared::wire::sync::SyncRequest;
 use serde_json::{Value, json};
@@ -25,13 +25,13 @@ fn run_as(place: &Place, user: &str, arguments: &[&str]) {
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// What, by whom, called what, why, of the newest rows, the oldest first.
-fn told(rows: &Value) -> Vec<[Value; 4]> {
+/// Action, author, name of the author and reason of each row, the oldest first.
+fn trail(rows: &Value) -> Vec<[Value; 4]> {
     let rows = rows.as_array().unwrap().iter().rev();
     rows.map(|row| ["what", "by", "name", "reason"].map(|field| row[field].clone())).collect()
 }
 
-/// Every way there is, over HTTP and by the command; gives the answer to the erasure over HTTP.
+/// Links, unlinks and erases in every way, over HTTP and by commands; returns the answer of the erasure over HTTP.
 fn every_way(place: &Place, origin: &Origin, operator: &str, privacy: &str) -> Answer {
     let link = json!({ "visitor": id(1), "other": id(2), "weight": 0.7, "source": "match", "reason": "h1" });
     assert_eq!(ask(origin, operator, "POST", "links?tenant=demo", &link).status, 204);
@@ -86,28 +86,28 @@ fn each_way_to_link_unlink_and_erase_records_its_author_and_reason() {
         cli("link", "c4"),
         cli("erase", "c5"),
     ];
-    assert_eq!(told(rows), expected);
+    assert_eq!(trail(rows), expected);
     let newest = |n: usize| &rows[expected.len() - 1 - n];
     assert_eq!(
         [&newest(1)["role"], &newest(2)["role"], &newest(4)["role"]],
         [&json!("operator"), &json!("privacy"), &Value::Null]
     );
     assert_eq!(newest(2)["receipt"], erased.json()["receipt"]);
-    assert_eq!((&newest(7)["count"], &newest(7)["visitor"]), (&json!(6), &Value::Null), "one row a run");
-    // Of who is erased nothing is left, neither here nor there.
+    assert_eq!((&newest(7)["count"], &newest(7)["visitor"]), (&json!(6), &Value::Null), "one row for an import");
+    // The trail names no erased visitor.
     assert_eq!([&newest(1)["visitor"], &newest(1)["other"]], [&Value::Null, &json!(id(2))]);
     assert_eq!([&newest(5)["visitor"], &newest(5)["other"]], [&json!(id(8)), &Value::Null]);
     assert!(!rows.to_string().contains(&id(1)) && !rows.to_string().contains(&id(9)));
-    // The command tells the same, and both in pages.
+    // The command returns the same rows; both return pages.
     assert_eq!(place.json(&["audit", "--tenant", "demo"]), *rows);
     let after = newest(2)["row"].to_string();
     let page = ["audit", "--tenant", "demo", "--after", &after, "--limit", "1"];
-    assert_eq!(told(&place.json(&page)), expected[1..2]);
+    assert_eq!(trail(&place.json(&page)), expected[1..2]);
     let first = ask(&origin, &privacy, "GET", &format!("audit?tenant=demo&limit=2&after={after}"), &Value::Null).json();
-    assert_eq!((told(&first["audit"]), &first["next"]), (expected[..2].to_vec(), &Value::Null));
+    assert_eq!((trail(&first["audit"]), &first["next"]), (expected[..2].to_vec(), &Value::Null));
     let first = ask(&origin, &privacy, "GET", "audit?tenant=demo&limit=4", &Value::Null).json();
     assert_eq!((first["audit"].as_array().unwrap().len(), &first["next"]), (4, &newest(5)["row"]));
-    assert_eq!(told(&place.json(&["audit", "--tenant", "demo", "--visitor", &id(9)])), expected[8..]);
+    assert_eq!(trail(&place.json(&["audit", "--tenant", "demo", "--visitor", &id(9)])), expected[8..]);
     let table = place.run(&["audit", "--tenant", "demo"]);
     assert!(String::from_utf8_lossy(&table.stdout).contains("h 2?"));
     assert_eq!(place.json(&["audit", "--tenant", "pub"]), json!([]));
@@ -119,11 +119,11 @@ fn the_audit_row_of_an_acknowledged_change_survives_a_crash() {
     let origin = place.serve();
     origin.send(&(1..=2).map(|n| page(visitor(n), n)).collect::<Vec<_>>());
     let (operator, by) = called(&place, "operator", "desk");
-    // In the log alone when the process ends: the store's lock is held by somebody else.
+    // The link is in the log alone when the process ends, because another connection holds the store's lock.
     let held = hold(&place, "causeway.db");
     let link = json!({ "visitor": id(1), "other": id(2), "weight": 0.7, "source": "match", "reason": "why" });
     std::thread::scope(|scope| {
-        // Answered once it is folded, which never comes.
+        // The call is answered when the link is folded, which never happens.
         scope.spawn(|| {
             let headers = [("authorization", format!("Bearer {operator}"))];
             origin.try_call("POST", "/admin/v1/links?tenant=demo", &headers, link.to_string().as_bytes())
@@ -141,10 +141,10 @@ fn the_audit_row_of_an_acknowledged_change_survives_a_crash() {
     let expected = vec![[json!("link"), json!(by), json!("desk"), json!("why")]];
     for _ in 0..2 {
         let origin = place.serve();
-        // Answered once all of the log is folded.
+        // The answer follows the fold of the whole log.
         origin.sync(&SyncRequest { applied: vec![0], ..SyncRequest::default() });
         let rows = place.json(&["audit", "--tenant", "demo"]);
-        assert_eq!(told(&rows), expected);
+        assert_eq!(trail(&rows), expected);
         origin.kill();
     }
 }
@@ -165,12 +165,12 @@ fn a_reason_out_of_bounds_is_refused_and_only_the_privacy_role_reads_the_trail()
         let unlinked = ask(&origin, &operator, "DELETE", &path, &Value::Null);
         for answer in [linked, erased, unlinked] {
             assert_eq!((answer.status, answer.code().as_str()), (400, "bad_reason"));
-            let said = answer.json()["error"]["message"].as_str().unwrap().to_owned();
-            assert!(said.contains("1 to 200 characters") && said.contains("shorten it"), "{said}");
+            let message = answer.json()["error"]["message"].as_str().unwrap().to_owned();
+            assert!(message.contains("1 to 200 characters") && message.contains("shorten it"), "{message}");
         }
         let refused = place.run(&["erase", "--visitor", &id(1), "--yes", "--reason", bad, "--tenant", "demo"]);
-        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-        assert!(refused.status.code() == Some(2) && said.contains("shorten it"), "{said}");
+        let message = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(refused.status.code() == Some(2) && message.contains("shorten it"), "{message}");
     }
     assert_eq!(place.json(&["audit", "--tenant", "demo"]), json!([]));
     let read = |token: &str, path: &str| ask(&origin, token, "GET", path, &Value::Null);

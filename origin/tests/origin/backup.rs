@@ -1,4 +1,4 @@
-//! Backups and their return.
+//! Backup, verification and restore.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -7,7 +7,7 @@ use causeway_shared::wire::sync::SyncRequest;
 
 use crate::support::{Origin, Place, SOON, hold, once, page, purchase, visitor, within};
 
-/// Takes what is to be published until nothing is; gives the highest version.
+/// Drains the outbox; returns the published keys and the highest version.
 fn publish(origin: &Origin) -> (Vec<String>, SnapshotVersion) {
     let (mut keys, mut highest, mut applied) = (Vec::new(), SnapshotVersion::default(), Vec::new());
     loop {
@@ -37,7 +37,7 @@ fn a_restored_store_overwrites_values_published_since_the_backup() {
     let twice = place.run(&["backup", "--to", to]);
     assert!(String::from_utf8_lossy(&twice.stderr).contains("choose another folder"));
 
-    // What comes after the backup is lost with the disk.
+    // Facts after the backup are lost with the disk.
     origin.send(&[page(visitor(1), 4), page(visitor(2), 5), origin.login(visitor(2), 6, "ann")]);
     let (_, lost) = publish(&origin);
     assert!(lost > before);
@@ -57,16 +57,16 @@ fn a_restored_store_overwrites_values_published_since_the_backup() {
     let mut keys: Vec<String> = keys.into_iter().chain([gone]).collect();
     keys.sort();
     again.sort();
-    assert_eq!(again, keys, "all is published anew, and what came since the backup goes");
+    assert_eq!(again, keys, "all keys are published again, the later visitor's included");
     assert!(after > lost, "{after} over {lost}");
-    assert!(after.counter > lost.counter, "what is acknowledged of before is no lease of after");
-    // What the edge still has and sends again counts as it did.
+    assert!(after.counter > lost.counter, "an earlier acknowledgement is for no later lease");
+    // Facts that the edge sends again count once.
     assert_eq!(origin.send(&[page(visitor(1), 1), page(visitor(1), 4)]).accepted, 2);
     assert_eq!(place.inspect(visitor(1))["own"]["pages"], 2);
     origin.kill();
     place.json(&["restore", "--from", to, "--yes"]);
     let (_, third) = publish(&place.serve());
-    assert!(third > after, "each restore is above the one before");
+    assert!(third > after, "each restore has a higher version than the previous one");
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn a_backup_taken_while_facts_come_holds_what_was_acknowledged_before_it() {
     let before = std::thread::scope(|scope| {
         let sending = scope.spawn(send);
         within(SOON, "some are sent", || {
-            assert!(!sending.is_finished(), "it cannot send");
+            assert!(!sending.is_finished(), "the thread cannot send");
             once(acknowledged.load(Ordering::SeqCst), |sent| *sent >= 100)
         });
         let before = acknowledged.load(Ordering::SeqCst);
@@ -93,9 +93,9 @@ fn a_backup_taken_while_facts_come_holds_what_was_acknowledged_before_it() {
         before
     });
     let all = acknowledged.into_inner();
-    // The facts of one thread come in order: what the backup holds is all up to some point.
+    // Each thread sends its facts in order, so the backup holds a prefix of them.
     drop(origin);
-    // The disk is lost: a log that is left would bring what came after the backup.
+    // The disk is lost, because a remaining log would add facts after the backup.
     std::fs::remove_dir_all(place.path().join("data")).unwrap();
     place.json(&["restore", "--from", to.to_str().unwrap(), "--yes"]);
     let token = place.token("viewer");
@@ -103,7 +103,7 @@ fn a_backup_taken_while_facts_come_holds_what_was_acknowledged_before_it() {
     let known = |n| origin.admin(&token, &format!("visitors/{}?tenant=demo", visitor(n))).status == 200;
     let held: Vec<bool> = (0..all).map(known).collect();
     let up_to = held.iter().take_while(|held| **held).count();
-    assert!(held.iter().skip(up_to).all(|held| !held), "a gap in what was acknowledged");
+    assert!(held.iter().skip(up_to).all(|held| !held), "a gap in the acknowledged facts");
     assert!((before as usize..=all as usize).contains(&up_to), "{up_to} of {before} to {all}");
 }
 
@@ -129,9 +129,9 @@ fn an_unreadable_store_is_replaced_and_codes_given_since_stay_given() {
         all.as_array().unwrap().iter().map(|row| row["name"].as_str().unwrap().to_owned()).collect()
     };
     assert_eq!(names(), ["age", "vip", "city"], "a code is never given to another name");
-    // What was there came back as a whole too, with what only its log held.
-    let kept = first["kept"].as_str().unwrap();
-    place.json(&["restore", "--from", kept, "--yes"]);
+    // The replaced store can be restored too, with the facts that only its log held.
+    let replaced = first["kept"].as_str().unwrap();
+    place.json(&["restore", "--from", replaced, "--yes"]);
     assert_eq!(names(), ["age", "vip", "city"]);
     let origin = place.serve();
     let held = hold(&place, "causeway.db");
@@ -147,9 +147,9 @@ fn an_unreadable_store_is_replaced_and_codes_given_since_stay_given() {
     assert_eq!(
         place.inspect(visitor(1))["own"]["pages"],
         2,
-        "the log of the lost store still has what it acknowledged"
+        "the log of the lost store still has the acknowledged facts"
     );
-    // Nobody serves what is half restored.
+    // A half-restored data directory is not served.
     std::fs::create_dir(place.path().join("data/restoring")).unwrap();
     let refused = place.run(&["serve"]);
     assert!(String::from_utf8_lossy(&refused.stderr).contains("run `causeway restore` again"), "{refused:?}");
@@ -163,7 +163,7 @@ fn a_token_that_was_revoked_since_the_backup_stays_revoked() {
     let token = |role: &str| place.json(&["token", "create", "--role", role, "--name", role, "--all-tenants"]);
     let text = |made: &serde_json::Value| made["token"].as_str().unwrap().to_owned();
     let number = |made: &serde_json::Value| made["id"].to_string();
-    let (revoked, kept) = (token("privacy"), token("viewer"));
+    let (revoked, valid) = (token("privacy"), token("viewer"));
     let to = place.path().join("backup");
     let to = to.to_str().unwrap();
     place.json(&["backup", "--to", to]);
@@ -173,10 +173,10 @@ fn a_token_that_was_revoked_since_the_backup_stays_revoked() {
     assert!(token("viewer")["id"].as_u64() > since["id"].as_u64(), "a number is never given twice");
     let origin = place.serve();
     let asks = |made| origin.admin(&text(made), "jobs").status;
-    assert_eq!([&revoked, &kept, &since].map(asks), [401, 200, 200]);
+    assert_eq!([&revoked, &valid, &since].map(asks), [401, 200, 200]);
 }
 
-/// Overwrites the pages at which trees of the store begin.
+/// Overwrites the root pages of these tables and indexes of the store.
 fn damage(place: &Place, trees: &[&str]) {
     let path = place.path().join("data/causeway.db");
     let store = rusqlite::Connection::open(&path).unwrap();
@@ -191,15 +191,15 @@ fn damage(place: &Place, trees: &[&str]) {
     std::fs::write(&path, bytes).unwrap();
 }
 
-/// What a restore says could not be read, in its JSON; each is told on standard error too.
+/// The unreadable parts that a restore reports in its JSON and on standard error.
 fn unread(place: &Place, from: &str) -> Vec<String> {
     let done = place.run(&["restore", "--from", from, "--yes", "--output", "json"]);
-    let said = String::from_utf8(done.stderr).unwrap();
-    assert!(done.status.success(), "{said}");
+    let message = String::from_utf8(done.stderr).unwrap();
+    assert!(done.status.success(), "{message}");
     let plan: serde_json::Value = serde_json::from_slice(&done.stdout).unwrap();
     let parts: Vec<String> = serde_json::from_value(plan["unread"].clone()).unwrap();
-    assert!(parts.iter().all(|part| said.contains(&format!("`{part}` of the replaced store"))), "{said}");
-    assert_eq!(said.matches("of the replaced store").count(), parts.len(), "{said}");
+    assert!(parts.iter().all(|part| message.contains(&format!("`{part}` of the replaced store"))), "{message}");
+    assert_eq!(message.matches("of the replaced store").count(), parts.len(), "{message}");
     parts
 }
 
@@ -218,7 +218,7 @@ fn a_damaged_page_loses_only_its_part_of_the_replaced_store() {
     origin.kill();
     assert_eq!(unread(&place, to), [""; 0]);
     revoke(&made[0]);
-    // What an index of tokens and of tenants holds is in their tables too.
+    // A damaged index of tokens or tenants loses nothing, because their tables have the same rows.
     damage(&place, &["lookups", "sqlite_autoindex_tokens_1", "sqlite_autoindex_tenants_1"]);
     std::fs::write(place.path().join("data/log.db"), vec![0x55; 9_000]).unwrap();
     assert_eq!(unread(&place, to), ["keys", "log"]);
@@ -228,7 +228,7 @@ fn a_damaged_page_loses_only_its_part_of_the_replaced_store() {
     damage(&place, &["tokens", "tenants"]);
     let of_tenants = ["tenants", "catalogue", "spend", "units", "attribute_names", "sends", "keys"];
     assert_eq!(unread(&place, to), [&["tokens"], of_tenants.as_slice()].concat());
-    assert_eq!(asks(&place.serve()), [200, 200], "as in the backup: this is what is said");
+    assert_eq!(asks(&place.serve()), [200, 200], "the tokens of the backup, as the report says");
     std::fs::write(place.path().join("data/causeway.db"), vec![0x55; 9_000]).unwrap();
     assert_eq!(unread(&place, to), ["store"]);
 }
@@ -254,7 +254,8 @@ fn an_interrupted_restore_is_finished_by_another_with_the_same_data() {
     origin.kill();
     let mut names = vec!["age".to_owned(), "vip".to_owned()];
     let files = |ends: &[&str]| ends.iter().map(|end| format!("causeway.db{end}")).collect::<Vec<_>>();
-    // The store's file alone was moved, what was written last not; or all was; or the new one was in its place already.
+    // The restore stopped after it had moved the store's file without its WAL; or all files; or after it had put the
+    // new store in place.
     let cuts = [files(&[""]), [files(&["", "-wal", "-shm"]), vec!["log.db".to_owned()]].concat(), Vec::new()];
     for (n, moved) in cuts.into_iter().enumerate() {
         let aside = data.join(format!("before-restore-{}", n + 1));
@@ -270,11 +271,11 @@ fn an_interrupted_restore_is_finished_by_another_with_the_same_data() {
         let found: Vec<_> = all.as_array().unwrap().iter().map(|row| row["name"].as_str().unwrap()).collect();
         names.push(format!("city{n}"));
         assert_eq!(found, names, "a code is never given to another name");
-        assert_eq!(done["kept"] == aside.to_str().unwrap(), !moved.is_empty(), "where the first put it");
+        assert_eq!(done["kept"] == aside.to_str().unwrap(), !moved.is_empty(), "where the first restore put it");
         origin.kill();
     }
     let (keys, version) = publish(&place.serve());
-    assert!(keys.contains(&format!("v:demo:{}", visitor(2))), "what came since the backup goes: {keys:?}");
+    assert!(keys.contains(&format!("v:demo:{}", visitor(2))), "later visitors are published again: {keys:?}");
     assert!(version > highest);
 }
 
@@ -286,7 +287,7 @@ fn a_backup_that_fails_or_is_cut_leaves_nothing_that_is_in_the_way_of_the_next()
     let to = place.path().join("backups/backup");
     let part = place.path().join("backups/backup.part");
     let text = to.to_str().unwrap().to_owned();
-    // A file may have a few blocks: as on a full disk a write fails, or else the process ends there.
+    // A limit on the size of files: a write fails, as on a full disk, or the process ends at it.
     let limited = |first: &str| {
         let program = env!("CARGO_BIN_EXE_causeway");
         let config = place.config();
@@ -297,8 +298,8 @@ fn a_backup_that_fails_or_is_cut_leaves_nothing_that_is_in_the_way_of_the_next()
         std::process::Command::new("sh").args(["-c", &run]).output().unwrap()
     };
     let full = limited("trap '' XFSZ");
-    let said = String::from_utf8_lossy(&full.stderr);
-    assert!(said.contains("cannot copy") && said.contains(part.to_str().unwrap()), "{said}");
+    let message = String::from_utf8_lossy(&full.stderr);
+    assert!(message.contains("cannot copy") && message.contains(part.to_str().unwrap()), "{message}");
     assert!(!part.exists() && !to.exists());
     let cut = limited("true");
     assert_eq!(cut.status.code(), None, "{cut:?}");
@@ -306,13 +307,13 @@ fn a_backup_that_fails_or_is_cut_leaves_nothing_that_is_in_the_way_of_the_next()
     assert_eq!(place.json(&["backup", "--to", &format!("{text}/")])["visitors"], 1);
     assert!(!part.exists() && to.join("causeway.db").exists());
 
-    // A folder that is there is filled where it is.
+    // An existing folder is filled in place.
     std::fs::remove_dir_all(&to).unwrap();
     std::fs::create_dir_all(to.join(".part")).unwrap();
     std::fs::write(to.join(".part/causeway.db"), "half").unwrap();
     assert_eq!(place.json(&["backup", "--to", &text])["visitors"], 1);
     assert!(!to.join(".part").exists() && to.join("causeway.db").exists());
-    // What is somebody's stays.
+    // Foreign files are not deleted.
     std::fs::remove_dir_all(&to).unwrap();
     std::fs::create_dir_all(&part).unwrap();
     std::fs::write(part.join("letters"), "dear").unwrap();
@@ -346,7 +347,7 @@ fn a_backup_is_two_files_with_their_digests_and_one_without_its_log_is_damaged()
     place.token("viewer");
     let (to, data) = (place.path().join("backup"), place.path().join("data"));
     let text = to.to_str().unwrap();
-    assert!(!data.join("log.db").exists(), "nobody has served from it yet");
+    assert!(!data.join("log.db").exists(), "no origin has served from it yet");
     place.json(&["backup", "--to", text]);
     let files = |folder: &std::path::Path| {
         let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().file_name()).collect();
@@ -354,14 +355,14 @@ fn a_backup_is_two_files_with_their_digests_and_one_without_its_log_is_damaged()
         files
     };
     assert_eq!(files(&to), ["causeway.db", "log.db", "manifest.json"]);
-    let kept = place.json(&["restore", "--from", text, "--yes"])["kept"].as_str().unwrap().to_owned();
-    place.json(&["restore", "--from", &kept, "--yes"]);
+    let replaced = place.json(&["restore", "--from", text, "--yes"])["kept"].as_str().unwrap().to_owned();
+    place.json(&["restore", "--from", &replaced, "--yes"]);
     place.serve().send(&[page(visitor(1), 1)]);
     std::fs::remove_file(to.join("log.db")).unwrap();
     for flags in [&[][..], &["--yes"]] {
         let refused = place.run(&[&["restore", "--from", text], flags].concat());
-        let said = String::from_utf8_lossy(&refused.stderr);
-        assert!(said.contains("the backup is damaged") && said.contains("log.db is missing"), "{said}");
+        let message = String::from_utf8_lossy(&refused.stderr);
+        assert!(message.contains("the backup is damaged") && message.contains("log.db is missing"), "{message}");
     }
     assert_eq!(place.inspect(visitor(1))["own"]["pages"], 1);
 }
@@ -378,10 +379,10 @@ fn the_plan_of_a_restore_says_what_it_would_replace() {
         |of: &serde_json::Value| ["visitors", "people", "unfolded_records"].map(|name| of[name].as_u64().unwrap());
     let first = place.json(&["backup", "--to", to]);
     origin.send(&[page(visitor(2), 2)]);
-    assert_eq!(plan()["replaces"]["visitors"], 2, "beside an origin that serves");
+    assert_eq!(plan()["replaces"]["visitors"], 2, "in parallel with a serving origin");
     origin.kill();
     assert_eq!((held(&plan()), held(&plan()["replaces"])), ([1, 1, 0], [2, 2, 0]));
-    // The one there is of before the backup.
+    // The current store is older than the backup.
     let second = place.path().join("second");
     place.json(&["backup", "--to", second.to_str().unwrap()]);
     place.json(&["restore", "--from", to, "--yes"]);
@@ -405,8 +406,8 @@ fn a_backup_that_cannot_be_restored_leaves_a_store_that_serves() {
     origin.send(&[page(visitor(1), 1)]);
     let missing = place.path().join("nothing");
     let empty = place.command(&["backup", "--to", missing.to_str().unwrap()]).env("CAUSEWAY_DATA", &missing).output();
-    let said = String::from_utf8(empty.unwrap().stderr).unwrap();
-    assert!(said.contains("there is no store at"), "{said}");
+    let message = String::from_utf8(empty.unwrap().stderr).unwrap();
+    assert!(message.contains("there is no store at"), "{message}");
     let to = place.path().join("backup");
     place.json(&["backup", "--to", to.to_str().unwrap()]);
     origin.kill();
@@ -415,8 +416,8 @@ fn a_backup_that_cannot_be_restored_leaves_a_store_that_serves() {
         assert_eq!(refused.status.code(), Some(1), "{refused:?}");
         String::from_utf8(refused.stderr).unwrap()
     };
-    // Whole, but not of this form: that is seen only once it is copied and brought up to date. By its digests it is
-    // refused before.
+    // A readable backup with a wrong schema: the fault shows only after the copy is migrated. Without its manifest, no
+    // digest refuses it before.
     std::fs::remove_file(to.join("manifest.json")).unwrap();
     let backup = rusqlite::Connection::open(to.join("causeway.db")).unwrap();
     backup.execute_batch("ALTER TABLE attribute_names RENAME TO other_names").unwrap();
@@ -439,15 +440,15 @@ fn a_backup_whose_bits_changed_is_neither_verified_nor_restored() {
     place.json(&["backup", "--to", to]);
     let whole = place.json(&["backup", "verify", "--from", to]);
     assert_eq!(whole["unreadable_visitors"], 0);
-    // A bit in what a row holds, which the structure of the file says nothing of.
+    // A changed value in a row, which a check of the file's structure does not find.
     let conn = rusqlite::Connection::open(folder.join("causeway.db")).unwrap();
     conn.execute("UPDATE meta SET identity = zeroblob(16)", []).unwrap();
     drop(conn);
     for command in [&["backup", "verify", "--from", to][..], &["restore", "--from", to, "--yes"]] {
         let refused = place.run(command);
         assert_eq!(refused.status.code(), Some(1), "{command:?}");
-        let said = String::from_utf8_lossy(&refused.stderr);
-        assert!(said.contains("differs from the file that was backed up"), "{command:?}: {said}");
+        let message = String::from_utf8_lossy(&refused.stderr);
+        assert!(message.contains("differs from the file that was backed up"), "{command:?}: {message}");
     }
     std::fs::remove_file(folder.join("manifest.json")).unwrap();
     assert!(!place.run(&["backup", "verify", "--from", to]).status.success());

@@ -1,4 +1,4 @@
-//! Input that nobody honest sends: each with a defined answer, and an origin that works as before.
+//! Hostile and damaged input: each has a defined answer, and the origin continues to work.
 
 use causeway_shared::base::limits;
 use causeway_shared::keys::sync_auth::{KEY_HEADER, MAC_HEADER, TIME_HEADER};
@@ -6,7 +6,7 @@ use causeway_shared::wire::sync::{SyncRequest, encode_request};
 
 use crate::support::{Origin, Place, now, page, request, visitor};
 
-/// The origin still works, and what came before was not counted.
+/// The origin still accepts facts, and nothing panicked.
 fn still_works(place: &Place, origin: &Origin) {
     let answer = origin.send(&[page(visitor(99), 1)]);
     assert_eq!(answer.accepted, 1, "{}", place.log());
@@ -75,7 +75,7 @@ fn headers_that_are_no_text_are_refused_and_break_nothing() {
         let answer = origin.try_bytes("GET", &path, &[("authorization", bad)], b"").unwrap();
         assert_eq!((answer.status, answer.code().as_str()), (401, "unauthorized"), "authorization: {bad:?}");
     }
-    // The same headers as they were are believed.
+    // The unchanged headers are accepted.
     assert_eq!(origin.call("POST", "/v1/sync", &good, &body).status, 200);
     still_works(&place, &origin);
 }
@@ -101,7 +101,7 @@ fn cbor_bombs_are_refused_before_they_unfold() {
         let answer = origin.post_signed(bomb);
         assert_eq!(answer.status, 400, "{:?}", &bomb[..bomb.len().min(20)]);
     }
-    // The same inside a good sync: that batch alone is refused.
+    // The same bytes as batches of a valid sync: each batch is refused alone.
     let facts = bombs.to_vec();
     let answer = origin.sync(&SyncRequest { facts, ..SyncRequest::default() });
     assert_eq!((answer.accepted, answer.rejected.len()), (0, bombs.len()));
@@ -135,7 +135,7 @@ fn a_body_over_the_bound_is_refused_whether_it_is_announced_or_not() {
     for answer in [origin.post_signed(&large), origin.call("POST", "/v1/sync", &unannounced, &large)] {
         assert_eq!((answer.status, answer.code().as_str()), (413, "too_large"));
     }
-    // One that fits is read without an announcement too.
+    // A body within the bound is read without a length too.
     let body = encode_request(&request(&[page(visitor(1), 1)]));
     let chunked = [origin.signed(now(), &body), vec![("transfer-encoding", "chunked".to_owned())]].concat();
     assert_eq!(origin.call("POST", "/v1/sync", &chunked, &body).status, 200);
@@ -170,23 +170,23 @@ fn a_path_that_is_no_text_has_an_error_of_the_same_form_on_every_route() {
         let methods: Vec<_> = methods.as_object().unwrap().keys().map(|method| method.to_uppercase()).collect();
         for method in methods.iter().filter(|_| path.starts_with("/admin/")) {
             let stranger = origin.call(method, &naming("x"), &[], b"");
-            let told = (stranger.status, stranger.code());
+            let found = (stranger.status, stranger.code());
             wrong.extend(
-                (told != (401, "unauthorized".to_owned())).then(|| format!("{method} {path}, no token: {told:?}")),
+                (found != (401, "unauthorized".to_owned())).then(|| format!("{method} {path}, no token: {found:?}")),
             );
             strangers += 1;
         }
         let Some(field) = path.split('/').find(named).map(|part| part.trim_matches(['{', '}'])) else { continue };
         for method in &methods {
             let answers = [&[][..], &bearer].map(|headers| origin.call(method, &naming("%FF"), headers, b""));
-            let told = answers.each_ref().map(|answer| {
+            let found = answers.each_ref().map(|answer| {
                 let error = serde_json::from_slice(&answer.body).unwrap_or(serde_json::Value::Null)["error"].take();
                 (answer.status, error["code"].as_str().map(str::to_owned), error["field"].as_str().map(str::to_owned))
             });
             let right = [(401, "unauthorized", None), (400, "bad_id", Some(field))]
                 .map(|(status, code, field)| (status, Some(code.to_owned()), field.map(str::to_owned)));
             seen += 1;
-            wrong.extend((told != right).then(|| format!("{method} {path}: {told:?}")));
+            wrong.extend((found != right).then(|| format!("{method} {path}: {found:?}")));
         }
     }
     assert!(wrong.is_empty(), "{} of {seen}: {wrong:#?}", wrong.len());

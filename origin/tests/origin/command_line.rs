@@ -1,4 +1,4 @@
-//! The command line: exit codes, forms, and what a wrong configuration or key is told.
+//! The command line: exit codes, forms of output, and messages about a wrong configuration or key.
 
 use std::os::unix::fs::PermissionsExt as _;
 
@@ -32,8 +32,8 @@ fn it_refuses_to_start_on_a_weak_or_missing_key_and_says_which() {
     let mut keys: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
     keys["tenants"]["pub"]["cookie"][0]["secret"] = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=".into();
     std::fs::write(&file, keys.to_string()).unwrap();
-    let said = stderr(&place, &["serve"], 1);
-    assert!(said.contains("tenants.pub.cookie: key 1 is weak"), "{said}");
+    let refusal = stderr(&place, &["serve"], 1);
+    assert!(refusal.contains("tenants.pub.cookie: key 1 is weak"), "{refusal}");
     assert!(stderr(&place, &["config", "check"], 1).contains("key 1 is weak"));
 
     keys["tenants"].as_object_mut().unwrap().remove("pub");
@@ -52,9 +52,9 @@ fn a_wrong_configuration_is_told_line_by_line() {
     let place = Place::new();
     std::fs::write(place.config(), "listen = \"nowhere\"\nreaders = 900\n[[tenant]]\nname = \"A\"\nhosts = []\n")
         .unwrap();
-    let said = stderr(&place, &["config", "check"], 1);
+    let refusal = stderr(&place, &["config", "check"], 1);
     for path in ["listen:", "readers:", "tenant[0].name:", "tenant[0].hosts:"] {
-        assert!(said.contains(path), "{path} is missing in {said}");
+        assert!(refusal.contains(path), "{path} is missing in {refusal}");
     }
     std::fs::write(place.config(), "listn = 1\n").unwrap();
     assert!(stderr(&place, &["serve"], 1).contains("config reference"));
@@ -74,12 +74,12 @@ fn the_reference_and_the_edges_part_are_printed() {
     let config: causeway_shared::settings::config::EdgeConfig = serde_json::from_str(printed).unwrap();
     let loaded = causeway_origin::base::config::Config::load(place.config().as_ref(), |_| None).unwrap().edge;
     let what = |config| serde_json::to_value(config).unwrap();
-    assert_eq!(what(&config), what(&loaded), "what is the default is not printed, and means the same");
+    assert_eq!(what(&config), what(&loaded), "a default is not printed, and means the same");
     assert!(!printed.contains("tcf_purposes") && !printed.contains("null"), "{printed}");
     let keys: causeway_shared::keys::key_ring::KeySet =
         serde_json::from_str(edge["CAUSEWAY_KEYS"].as_str().unwrap()).unwrap();
     assert_eq!(keys, place.keys());
-    // Without --output json it is the same: a program reads it.
+    // The output is JSON without --output json too, because a program reads it.
     let plain = place.run(&["config", "edge"]).stdout;
     assert_eq!(serde_json::from_slice::<Value>(&plain).unwrap(), edge);
 }
@@ -91,8 +91,8 @@ fn a_rotation_is_staged_and_no_secret_is_printed() {
     assert_eq!(step(&["keys", "rotate", "cookie", "--tenant", "pub"])["next"], 2);
     let promoted = step(&["keys", "rotate", "cookie", "--tenant", "pub"]);
     assert_eq!((&promoted["active"], &promoted["old"]), (&2.into(), &1.into()));
-    let said = stderr(&place, &["keys", "retire", "cookie", "--tenant", "pub", "--id", "2"], 1);
-    assert!(said.contains("key 2 is active"), "{said}");
+    let refusal = stderr(&place, &["keys", "retire", "cookie", "--tenant", "pub", "--id", "2"], 1);
+    assert!(refusal.contains("key 2 is active"), "{refusal}");
     assert_eq!(step(&["keys", "retire", "cookie", "--tenant", "pub"])["retired"], 1);
     assert!(stderr(&place, &["keys", "rotate", "cookie"], 2).contains("--tenant NAME"));
     assert!(stderr(&place, &["keys", "rotate", "sync", "--tenant", "pub"], 2).contains("leave --tenant out"));
@@ -111,7 +111,7 @@ fn a_sync_key_in_rotation_is_read_before_it_is_written_and_after() {
     assert_eq!(before.send(&[page(visitor(1), 1)]).accepted, 1);
     place.json(&["keys", "rotate", "sync"]);
     place.json(&["keys", "rotate", "sync"]);
-    // The new key is active in the file; an edge still signs with the one before.
+    // The new key is active in the file; an edge still signs with the previous key.
     drop(before);
     let after = place.serve();
     assert_eq!(after.send(&[page(visitor(1), 2)]).accepted, 1);
@@ -187,23 +187,23 @@ fn a_catalogue_is_checked_applied_listed_and_taken_back() {
 #[test]
 fn a_decision_is_explained_or_what_was_not_understood_is_said() {
     let place = Place::new();
-    // A store of which nothing was asked yet knows no tenant.
+    // The first call about a tenant finds a store without tenants.
     let _origin = place.serve();
     let id = visitor(1).to_string();
     let ask = |visitor: &str, placements: &str, code| {
         stderr(&place, &["explain", "--tenant", "pub", "--visitor", visitor, "--placements", placements], code)
     };
-    let said = ask("me", "top", 2);
-    assert!(said.contains("invalid visitor id `me`"), "{said}");
+    let refusal = ask("me", "top", 2);
+    assert!(refusal.contains("invalid visitor id `me`"), "{refusal}");
     for placement in ["top:7", "top:7x", "top:1x2:home:more", "top:1x2:home:7:more", "top:1x2/3"] {
-        let said = ask(&id, placement, 2);
-        assert!(said.contains(&format!("invalid placement `{placement}`")), "{said}");
+        let refusal = ask(&id, placement, 2);
+        assert!(refusal.contains(&format!("invalid placement `{placement}`")), "{refusal}");
     }
     stderr(&place, &["explain", "--visitor", &id], 2);
     let from = |from| stderr(&place, &["explain", "--visitor", &id, "--placements", "top", "--place", from], 2);
-    assert!(["Germany", "D1", "DE-BE\nx"].map(from).iter().all(|said| said.contains("DE or DE-BE")));
+    assert!(["Germany", "D1", "DE-BE\nx"].map(from).iter().all(|refusal| refusal.contains("DE or DE-BE")));
     let placements = "top:728x90/970x250:home:500000,side";
-    let told = place.json(&[
+    let result = place.json(&[
         "explain",
         "--tenant",
         "pub",
@@ -216,8 +216,11 @@ fn a_decision_is_explained_or_what_was_not_understood_is_said() {
         "--agent",
         "Firefox",
     ]);
-    assert_eq!(told["answer"]["decisions"].as_array().unwrap().len(), 2);
-    assert_eq!((&told["answer"]["decisions"][1]["placement"], &told["differences"]), (&"side".into(), &Value::Null));
+    assert_eq!(result["answer"]["decisions"].as_array().unwrap().len(), 2);
+    assert_eq!(
+        (&result["answer"]["decisions"][1]["placement"], &result["differences"]),
+        (&"side".into(), &Value::Null)
+    );
     let shown = place.run(&["explain", "--tenant", "pub", "--visitor", &id, "--placements", "top,side"]);
     let shown = String::from_utf8(shown.stdout).unwrap();
     assert_eq!(shown.matches("no_catalogue").count(), 2, "why nothing is placed: {shown}");
@@ -246,7 +249,7 @@ fn what_only_looks_changes_no_schema_and_makes_no_store() {
         &["catalogue", "apply", file, "--dry-run", "--tenant", "pub"],
         &["job", "list"],
     ];
-    // As a release before left it, but for its columns: to bring it up to date would fail.
+    // A store with the version of an earlier release and the columns of this one: a migration would fail.
     let store = rusqlite::Connection::open(place.path().join("data/causeway.db")).unwrap();
     let version = || store.pragma_query_value(None, "user_version", |row| row.get::<_, i64>(0)).unwrap();
     let before = version() - 1;
@@ -273,8 +276,8 @@ fn a_folder_without_a_store_is_not_a_store_in_which_nobody_is() {
         &["token", "list"],
         &["token", "revoke", "1"],
     ] {
-        let said = stderr(&place, arguments, 1);
-        assert!(said.contains("there is no store at"), "{arguments:?}: {said}");
+        let refusal = stderr(&place, arguments, 1);
+        assert!(refusal.contains("there is no store at"), "{arguments:?}: {refusal}");
         assert!(!place.path().join("data").exists(), "{arguments:?}");
     }
     place.token("viewer");
@@ -321,7 +324,7 @@ fn an_argument_that_is_not_understood_is_usage() {
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     }
     assert_eq!(segments(&of, r#"{"newest": 1}"#), Some(0));
-    assert_eq!(segments(&visitor(9).to_string(), r#"{"newest": 1}"#), Some(1), "what is not there is no usage");
+    assert_eq!(segments(&visitor(9).to_string(), r#"{"newest": 1}"#), Some(1), "a missing visitor is no usage error");
 }
 
 #[test]
@@ -330,8 +333,8 @@ fn what_fails_is_json_where_json_is_asked_for() {
     let json = |arguments: &[&str]| {
         let output = place.run(&[arguments, &["--output", "json"]].concat());
         assert_eq!(output.status.code(), Some(1), "{arguments:?}");
-        let said: Value = serde_json::from_slice(&output.stderr).unwrap();
-        assert!(said["error"]["message"].is_string(), "{said}");
+        let reply: Value = serde_json::from_slice(&output.stderr).unwrap();
+        assert!(reply["error"]["message"].is_string(), "{reply}");
         serde_json::from_slice::<Value>(&output.stdout)
     };
     assert!(json(&["token", "list"]).is_err(), "nothing on standard output");
@@ -339,8 +342,8 @@ fn what_fails_is_json_where_json_is_asked_for() {
     std::fs::write(&catalogue, r#"{ "advertiser": [{ "id": "" }] }"#).unwrap();
     place.token("viewer");
     let _origin = place.serve();
-    let told = json(&["catalogue", "check", catalogue.to_str().unwrap(), "--tenant", "demo"]).unwrap();
-    assert!(told["problems"][0]["path"].is_string(), "{told}");
+    let result = json(&["catalogue", "check", catalogue.to_str().unwrap(), "--tenant", "demo"]).unwrap();
+    assert!(result["problems"][0]["path"].is_string(), "{result}");
     let text = std::fs::read_to_string(place.config()).unwrap();
     std::fs::write(place.config(), format!("readers = 900\n{text}")).unwrap();
     assert_eq!(json(&["config", "check"]).unwrap()["problems"][0]["path"], "readers");
@@ -353,9 +356,9 @@ fn what_is_not_understood_is_json_where_json_is_asked_for() {
         for arguments in [&["token", "create", "--role", "root"][..], &["token"], &["no-such-command"]] {
             let output = place.run(&[arguments, json].concat());
             assert_eq!((output.status.code(), &output.stdout[..]), (Some(2), &b""[..]), "{arguments:?}");
-            let said: Value = serde_json::from_slice(&output.stderr).unwrap();
-            let message = said["error"]["message"].as_str().unwrap();
-            assert!(!message.is_empty() && !message.starts_with("error:"), "{said}");
+            let reply: Value = serde_json::from_slice(&output.stderr).unwrap();
+            let message = reply["error"]["message"].as_str().unwrap();
+            assert!(!message.is_empty() && !message.starts_with("error:"), "{reply}");
         }
         for arguments in [&["--help"][..], &["--version"], &["token", "--help"]] {
             let output = place.run(&[arguments, json].concat());
@@ -365,7 +368,7 @@ fn what_is_not_understood_is_json_where_json_is_asked_for() {
     }
     let output = place.run(&["token", "create", "--role", "root"]);
     assert_eq!(output.status.code(), Some(2));
-    assert!(output.stderr.starts_with(b"error: "), "for people as before");
+    assert!(output.stderr.starts_with(b"error: "), "text for users, as without JSON");
 }
 
 #[test]
@@ -392,8 +395,8 @@ fn a_store_of_a_later_release_is_told_as_one() {
     for arguments in
         [&["serve"][..], &["token", "create"], &["token", "list"], &["backup", "--to", to.to_str().unwrap()]]
     {
-        let said = stderr(&place, arguments, 1);
-        assert!(said.contains("a later release wrote the store"), "{arguments:?}: {said}");
+        let refusal = stderr(&place, arguments, 1);
+        assert!(refusal.contains("a later release wrote the store"), "{arguments:?}: {refusal}");
     }
 }
 
@@ -407,8 +410,8 @@ fn no_command_of_a_later_release_changes_the_schema_of_who_serves() {
     conn.pragma_update(None, "user_version", latest - 1).unwrap();
     let id = visitor(1).to_string();
     for arguments in [&["token", "create"][..], &["erase", "--visitor", &id, "--tenant", "demo"]] {
-        let said = stderr(&place, arguments, 1);
-        assert!(said.contains("of an earlier release: restart it"), "{arguments:?}: {said}");
+        let refusal = stderr(&place, arguments, 1);
+        assert!(refusal.contains("of an earlier release: restart it"), "{arguments:?}: {refusal}");
     }
     assert_eq!(version(), latest - 1);
     conn.pragma_update(None, "user_version", latest).unwrap();

@@ -1,4 +1,4 @@
-//! A data directory from which a file was removed, cut or replaced is not started over in silence.
+//! An origin refuses to start over a data directory from which a file was removed, cut or replaced.
 
 use std::fs;
 use std::io::Read as _;
@@ -17,7 +17,7 @@ fn file(place: &Place, name: &str) -> PathBuf {
     place.path().join("data").join(name)
 }
 
-/// Moves files out of the data directory; gives what moves them back.
+/// Moves files out of the data directory; returns a function that moves them back.
 fn take_away(place: &Place, names: &[&str]) -> impl FnOnce() + use<> {
     let away = tempfile::tempdir().unwrap();
     let moved: Vec<(PathBuf, PathBuf)> = names
@@ -34,7 +34,7 @@ fn take_away(place: &Place, names: &[&str]) -> impl FnOnce() + use<> {
     }
 }
 
-/// What an origin says that does not start.
+/// The standard error of an origin that refuses to start.
 fn refusal(place: &Place) -> String {
     let mut child = place.command(&["serve"]).stderr(Stdio::piped()).spawn().unwrap();
     let end = Instant::now() + SOON;
@@ -46,9 +46,9 @@ fn refusal(place: &Place) -> String {
         std::thread::yield_now();
     }
     assert!(!child.wait().unwrap().success());
-    let mut said = String::new();
-    child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-    said
+    let mut message = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut message).unwrap();
+    message
 }
 
 /// A directory whose store holds one page of the first visitor, and whose log holds one acknowledged page more.
@@ -67,8 +67,8 @@ fn with_waiting_fact() -> (Place, VisitorId) {
 fn a_removed_log_with_acknowledged_facts_is_not_replaced_by_an_empty_one() {
     let (place, of) = with_waiting_fact();
     let put_back = take_away(&place, &LOG);
-    let said = refusal(&place);
-    assert!(said.contains("log.db is missing") && said.contains("causeway data accept-loss"), "{said}");
+    let message = refusal(&place);
+    assert!(message.contains("log.db is missing") && message.contains("causeway data accept-loss"), "{message}");
     assert!(!file(&place, "log.db").exists(), "nothing was made");
     let check = place.run(&["data", "check", "--output", "json"]);
     assert_eq!(check.status.code(), Some(1));
@@ -103,8 +103,8 @@ fn a_log_whose_write_ahead_file_was_cut_is_noticed() {
     for cut in [0, bytes.len() / 2, bytes.len() - 1] {
         fs::write(&wal, &bytes[..cut]).unwrap();
         drop(fs::remove_file(file(&place, "log.db-shm")));
-        let said = refusal(&place);
-        assert!(said.contains("record 2 was acknowledged"), "{cut}: {said}");
+        let message = refusal(&place);
+        assert!(message.contains("record 2 was acknowledged"), "{cut}: {message}");
     }
     assert_eq!(place.json(&["data", "accept-loss", "--yes"])["done"], true);
     place.serve().kill();
@@ -122,17 +122,17 @@ fn a_removed_store_is_not_replaced_by_an_empty_one_and_a_restore_keeps_what_the_
     origin.kill();
     drop(held);
     drop(take_away(&place, &STORE));
-    let said = refusal(&place);
-    assert!(said.contains("causeway.db is missing") && said.contains("causeway restore"), "{said}");
+    let message = refusal(&place);
+    assert!(message.contains("causeway.db is missing") && message.contains("causeway restore"), "{message}");
     assert!(!file(&place, "causeway.db").exists(), "nothing was made");
-    // Commands that would make a store in an empty directory make none either.
+    // Commands that create a store in an empty directory create none here.
     let token = place.run(&["token", "create", "--role", "viewer"]);
     assert!(!token.status.success() && !file(&place, "causeway.db").exists());
     assert!(!place.run(&["data", "accept-loss", "--yes"]).status.success(), "only a store mends that");
 
     place.json(&["restore", "--from", backup.to_str().unwrap(), "--yes"]);
     let origin = place.serve();
-    within(SOON, "what was acknowledged is folded", || {
+    within(SOON, "the acknowledged fact is folded", || {
         (place.inspect(of)["own"]["pages"] == 2).then_some(()).ok_or("not yet")
     });
     origin.kill();
@@ -152,14 +152,14 @@ fn a_store_replaced_by_an_older_copy_and_a_log_of_another_store_are_refused() {
     origin.stop();
     let newer = fs::read(file(&place, "causeway.db")).unwrap();
     fs::write(file(&place, "causeway.db"), older).unwrap();
-    let said = refusal(&place);
-    assert!(said.contains("replaced by an older copy"), "{said}");
+    let message = refusal(&place);
+    assert!(message.contains("replaced by an older copy"), "{message}");
     fs::write(file(&place, "causeway.db"), newer).unwrap();
     let other = Place::new();
     other.serve().stop();
     fs::copy(file(&other, "log.db"), file(&place, "log.db")).unwrap();
-    let said = refusal(&place);
-    assert!(said.contains("log.db belongs to another store"), "{said}");
+    let message = refusal(&place);
+    assert!(message.contains("log.db belongs to another store"), "{message}");
 }
 
 #[test]
@@ -173,14 +173,14 @@ fn a_lock_file_that_is_a_link_is_not_followed() {
         drop(fs::remove_file(&path));
         std::os::unix::fs::symlink(&target, &path).unwrap();
         let backup = place.path().join("backup");
-        let said = match lock {
+        let message = match lock {
             "causeway.job" => String::from_utf8(place.run(&["job", "run", "trim"]).stderr).unwrap(),
             "causeway.writing" => {
                 String::from_utf8(place.run(&["backup", "--to", backup.to_str().unwrap()]).stderr).unwrap()
             }
             _ => refusal(&place),
         };
-        assert!(said.contains("cannot use the data directory"), "{lock}: {said}");
+        assert!(message.contains("cannot use the data directory"), "{lock}: {message}");
         assert_eq!(fs::read_to_string(&target).unwrap(), "precious", "{lock}");
         fs::remove_file(path).unwrap();
     }

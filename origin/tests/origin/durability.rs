@@ -1,4 +1,4 @@
-//! What was acknowledged is there after anything (invariant 6), and counts once.
+//! Acknowledged facts survive every failure (invariant 6), and count once.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -24,7 +24,7 @@ fn burst() -> Vec<Vec<Fact>> {
     all.chunks(10).map(<[Fact]>::to_vec).collect()
 }
 
-/// Posts batches from several threads until all were tried; gives those that were acknowledged.
+/// Posts each batch once, from several threads; returns the indexes of the acknowledged batches.
 fn post(origin: &Origin, batches: &[Vec<Fact>], done: &AtomicUsize) -> Vec<usize> {
     let next = AtomicUsize::new(0);
     let work = || {
@@ -48,10 +48,10 @@ fn post(origin: &Origin, batches: &[Vec<Fact>], done: &AtomicUsize) -> Vec<usize
 
 /// Waits until a condition holds.
 fn until(mut holds: impl FnMut() -> bool) {
-    within(Duration::from_secs(60), "the other side came so far", || holds().then_some(()).ok_or("not yet"));
+    within(Duration::from_secs(60), "the condition holds", || holds().then_some(()).ok_or("not yet"));
 }
 
-/// (pages, purchases) of every visitor that these facts make.
+/// (pages, purchases) of each visitor of these facts.
 fn expected<'a>(facts: impl Iterator<Item = &'a Fact>) -> BTreeMap<String, (u64, u64)> {
     let mut totals = BTreeMap::new();
     for fact in facts {
@@ -90,17 +90,17 @@ fn killed_in_a_burst_nothing_acknowledged_is_lost_and_nothing_counts_twice() {
         origin.signal("-KILL");
         posting.join().unwrap()
     });
-    assert!(acknowledged.len() < batches.len(), "the kill came too late to show anything");
+    assert!(acknowledged.len() < batches.len(), "the kill was too late to test anything");
     drop(origin);
 
     let origin = place.serve();
-    let kept = expected(acknowledged.iter().flat_map(|i| &batches[*i]));
+    let sums = expected(acknowledged.iter().flat_map(|i| &batches[*i]));
     let found = stored(&origin, &token);
-    for (visitor, (pages, purchases)) in &kept {
+    for (visitor, (pages, purchases)) in &sums {
         let (p, b) = found[visitor];
-        assert!(p >= *pages && b >= *purchases, "an acknowledged fact is gone");
+        assert!(p >= *pages && b >= *purchases, "an acknowledged fact is lost");
     }
-    // The edge sends again what was not acknowledged, and a good part of what was.
+    // The edge repeats the batches without an acknowledgement, and some that have one.
     let rest: Vec<Vec<Fact>> = batches.iter().rev().chain(batches.iter().take(100)).cloned().collect();
     assert_eq!(post(&origin, &rest, &AtomicUsize::new(0)).len(), rest.len());
     assert_eq!(stored(&origin, &token), expected(batches.iter().flatten()));
@@ -132,7 +132,7 @@ fn killed_again_and_again_anywhere_in_intake_and_folding_nothing_is_missing_or_d
         waiting.extend(new.chunks(4).map(<[Fact]>::to_vec));
         let origin = place.serve();
         let done = AtomicUsize::new(0);
-        // After a number of acknowledgements, and then somewhere in what the process does next.
+        // The kill comes after a number of acknowledgements, at a pseudo-random moment.
         let kill_after = usize::try_from(shuffled(&mut seed)).unwrap() % (waiting.len() * 3 / 4);
         let spins = shuffled(&mut seed) % 100_000;
         let taken = std::thread::scope(|scope| {
@@ -146,11 +146,11 @@ fn killed_again_and_again_anywhere_in_intake_and_folding_nothing_is_missing_or_d
         cut_short += u64::from(taken.len() < waiting.len());
         let of_round = std::mem::take(&mut waiting);
         for (i, batch) in of_round.into_iter().enumerate() {
-            // What was acknowledged is not sent again before the end: nothing makes up for it if it is gone.
+            // An acknowledged batch is not sent again, so that a loss of it shows.
             if taken.contains(&i) { acknowledged.push(batch) } else { waiting.push(batch) }
         }
     }
-    assert!(cut_short > rounds / 4, "the kills came too late to show anything: {cut_short}");
+    assert!(cut_short > rounds / 4, "the kills were too late to test anything: {cut_short}");
 
     let origin = place.serve();
     let barrier = causeway_shared::wire::sync::SyncRequest { applied: vec![0], ..request(&[]) };
@@ -158,7 +158,7 @@ fn killed_again_and_again_anywhere_in_intake_and_folding_nothing_is_missing_or_d
     let found = stored(&origin, &token);
     for (visitor, (pages, purchases)) in expected(acknowledged.iter().flatten()) {
         let (p, b) = found[&visitor];
-        assert!(p >= pages && b >= purchases, "an acknowledged fact is gone");
+        assert!(p >= pages && b >= purchases, "an acknowledged fact is lost");
     }
     let all: Vec<Vec<Fact>> = acknowledged.into_iter().chain(waiting).collect();
     assert_eq!(post(&origin, &all, &AtomicUsize::new(0)).len(), all.len());
@@ -180,14 +180,14 @@ fn a_stop_finishes_what_is_under_way_and_ends_well() {
         posting.join().unwrap()
     });
     assert_eq!(origin.wait(), Some(0), "{}", place.log());
-    assert!(acknowledged.len() < batches.len(), "the stop came too late to show anything");
+    assert!(acknowledged.len() < batches.len(), "the stop was too late to test anything");
     let wal = place.path().join("data/causeway.db-wal");
     assert!(std::fs::metadata(wal).map_or(0, |m| m.len()) == 0, "a stopped store is one file");
 
-    // Drained, not cut: what was kept is what was acknowledged, no more and no less.
+    // The origin drained: it stored exactly the acknowledged facts.
     let origin = place.serve();
-    let kept = expected(acknowledged.iter().flat_map(|i| &batches[*i]));
-    assert_eq!(stored(&origin, &token), kept);
+    let sums = expected(acknowledged.iter().flat_map(|i| &batches[*i]));
+    assert_eq!(stored(&origin, &token), sums);
 }
 
 #[test]
@@ -204,7 +204,7 @@ fn when_the_store_takes_nothing_nothing_is_acknowledged_and_it_recovers() {
     let place = Place::new();
     let origin = place.serve();
     origin.send(&[page(visitor(1), 1)]);
-    // Another writer holds the log for longer than the origin waits.
+    // Another writer locks the log for longer than the origin waits.
     let held = hold(&place, "log.db");
     let body = causeway_shared::wire::sync::encode_request(&request(&[page(visitor(1), 2)]));
     let answer = origin.post_signed(&body);
@@ -265,7 +265,7 @@ fn a_full_disk_refuses_loses_nothing_and_is_left_behind_by_itself() {
     let token = place.token("viewer");
     let origin = place.serve();
     origin.send(&[page(visitor(0), 999_999)]);
-    // Neither the log nor the store may grow by more than a little.
+    // Log and store may grow by at most 300 KB.
     let largest = std::fs::read_dir(place.path().join("data")).unwrap();
     let largest = largest.map(|file| file.unwrap().metadata().unwrap().len()).max().unwrap();
     origin.limit_files(Some(largest + 300_000));
@@ -284,8 +284,8 @@ fn a_full_disk_refuses_loses_nothing_and_is_left_behind_by_itself() {
     origin.limit_files(None);
     until(|| origin.get("/readyz").status == 200 && origin.metric("causeway_unfolded_facts") == "0");
     let first = page(visitor(0), 999_999);
-    let kept = acknowledged.iter().flat_map(|batch| batch.iter()).chain([&first]);
-    assert_eq!(stored(&origin, &token), expected(kept), "what was acknowledged, no more and no less");
+    let facts = acknowledged.iter().flat_map(|batch| batch.iter()).chain([&first]);
+    assert_eq!(stored(&origin, &token), expected(facts), "exactly the acknowledged facts");
     assert_eq!(post(&origin, &refused, &AtomicUsize::new(0)).len(), refused.len());
     origin.send(&[page(visitor(0), 999_999)]);
     assert_eq!(stored(&origin, &token), expected(batches.iter().flatten().chain([&first])));

@@ -1,4 +1,4 @@
-//! Erasure and undone links, over HTTP and by the command.
+//! Erasures and cancelled links, over HTTP and by the command.
 
 use causeway_shared::base::ids::{FactId, VisitorId};
 use causeway_shared::facts::fact::{ErasureScope, Fact, FactKind};
@@ -17,7 +17,7 @@ fn erasure(v: u32, scope: ErasureScope) -> Fact {
     Fact { id: FactId::of_erasure(visitor(v)), received: now(), at: now(), ..fact(visitor(v), 0, what) }
 }
 
-/// Writes what is to be published until nothing is; gives what was written last of each key.
+/// Drains the outbox; appends each key and its value to `written`.
 fn publish(origin: &Origin, written: &mut Vec<(String, String)>) {
     let mut applied = Vec::new();
     loop {
@@ -65,7 +65,7 @@ fn the_privacy_role_erases_a_member_and_follows_the_erasure_to_its_end() {
     }
     let answer = ask(&origin, &privacy, "POST", "erase?tenant=demo", &member);
     assert_eq!((answer.status, &answer.json()["scope"]), (202, &json!("visitor")));
-    // Who reads next sees nothing.
+    // Reads find no data from now on.
     assert!((1..=3).all(|v| tombstone(&place, v)) && !tombstone(&place, 4));
     let receipt = answer.json()["receipt"].as_str().unwrap().to_owned();
     let path = format!("erase/{receipt}?tenant=demo");
@@ -74,7 +74,7 @@ fn the_privacy_role_erases_a_member_and_follows_the_erasure_to_its_end() {
     assert!(stored.unwrap() >= progress()["asked_ms"].as_u64().unwrap() && done.is_null());
     assert_eq!(progress()["keys"], json!({"all": 4, "written": 0, "verified": 0}), "three snapshots and a lookup");
     let mut after = Vec::new();
-    // The log lets go when something else comes, or within a second.
+    // The log drops its records with the next append, or within a second.
     let mut n = 10;
     within(SOON, "the erasure is done", || {
         publish(&origin, &mut after);
@@ -88,7 +88,7 @@ fn the_privacy_role_erases_a_member_and_follows_the_erasure_to_its_end() {
     assert_eq!(ask(&origin, &operator, "GET", "erase/x?tenant=demo", &Value::Null).code(), "bad_id");
     let unknown = format!("erase/{}?tenant=demo", FactId::from_bytes([3; 16]).receipt());
     assert_eq!(ask(&origin, &operator, "GET", &unknown, &Value::Null).code(), "unknown_receipt");
-    // What comes late is refused and counted; the member comes back as somebody new.
+    // Late facts are refused and counted; the member returns as a new person.
     origin.send(&[page(visitor(1), 20), page(visitor(2), 20)]);
     assert_eq!(origin.metric("causeway_facts_rejected_total{reason=\"erased\"}"), "2");
     let login = Fact { received: now(), at: now(), ..origin.login(visitor(5), 1, "ann") };
@@ -111,13 +111,13 @@ fn a_restore_brings_no_erased_visitor_back() {
     place.json(&["backup", "--to", to]);
     assert!(!std::path::Path::new(to).join("erasures.db").exists());
     origin.send(&[erasure(1, ErasureScope::Person), erasure(3, ErasureScope::Visitor)]);
-    // Acknowledged, and in the log alone when the disk is lost.
+    // The erasure is acknowledged, and in the log alone when the disk is lost.
     let held = hold(&place, "causeway.db");
     origin.sync(&request(&[erasure(4, ErasureScope::Visitor)]));
     origin.kill();
     drop(held);
     place.json(&["restore", "--from", to, "--yes"]);
-    assert!((1..=4).all(|v| tombstone(&place, v)), "before anybody serves");
+    assert!((1..=4).all(|v| tombstone(&place, v)), "before the origin serves");
     let origin = place.serve();
     let mut written = Vec::new();
     publish(&origin, &mut written);
@@ -177,13 +177,13 @@ fn a_wrong_link_is_undone_over_http_and_by_the_command() {
     assert_eq!(place.json(&[&remove[..], &["--yes"]].concat())["done"], true);
     assert_eq!([1, 2, 3].map(devices), [1, 1, 1]);
     assert_eq!(place.run(&[&remove[..], &["--yes"]].concat()).status.code(), Some(1));
-    // Known to be wrong before it comes.
+    // The evidence is cancelled before it arrives.
     let cancel =
         ["links", "cancel", "--visitor", &four, "--kind", "member", "--value", "ann", "--tenant", "demo", "--yes"];
     place.json(&cancel);
     person(&origin, 4..=4);
     assert_eq!(devices(4), 1);
-    // Who logs in again is linked again.
+    // A new login links the visitor again.
     let again = |v| Fact { received: now(), at: now(), ..origin.login(visitor(v), 7, "ann") };
     origin.send(&[again(3), again(2)]);
     assert_eq!([2, 3].map(devices), [2, 2]);
@@ -204,26 +204,26 @@ fn an_erasure_reaches_acknowledged_facts_that_are_not_folded_even_with_a_fast_cl
     };
     let held = acknowledged(1);
     let answer = std::thread::scope(|scope| {
-        let (tells, told) = std::sync::mpsc::channel();
+        let (sender, receiver) = std::sync::mpsc::channel();
         let (origin, privacy, member) = (&origin, &privacy, &member);
-        let asked = move || tells.send(ask(origin, privacy, "POST", "erase?tenant=demo", member)).unwrap();
+        let asked = move || sender.send(ask(origin, privacy, "POST", "erase?tenant=demo", member)).unwrap();
         scope.spawn(asked);
-        let early = told.recv_timeout(std::time::Duration::from_millis(500));
+        let early = receiver.recv_timeout(std::time::Duration::from_millis(500));
         assert!(early.is_err(), "nothing can be folded now");
         drop(held);
-        told.recv().unwrap()
+        receiver.recv().unwrap()
     });
     assert_eq!(answer.status, 202, "{}", answer.text());
     assert!(tombstone(&place, 1));
 
     let held = acknowledged(2);
     let done = std::thread::scope(|scope| {
-        let (tells, told) = std::sync::mpsc::channel();
+        let (sender, receiver) = std::sync::mpsc::channel();
         let (place, command) = (&place, ["erase", "--kind", "member", "--value", "ann", "--tenant", "demo", "--yes"]);
-        scope.spawn(move || tells.send(place.json(&command)).unwrap());
-        assert!(told.recv_timeout(std::time::Duration::from_millis(500)).is_err());
+        scope.spawn(move || sender.send(place.json(&command)).unwrap());
+        assert!(receiver.recv_timeout(std::time::Duration::from_millis(500)).is_err());
         drop(held);
-        told.recv().unwrap()
+        receiver.recv().unwrap()
     });
     assert_eq!((&done["done"], &done["visitors"]), (&json!(true), &json!([visitor(2).to_string()])));
     assert!(tombstone(&place, 2));
@@ -240,7 +240,7 @@ fn a_durable_erasure_has_its_receipt_while_the_store_is_locked() {
     drop(held);
     assert_eq!(answer.status, 202, "{}", answer.text());
     let receipt = answer.json()["receipt"].as_str().unwrap().to_owned();
-    // What waits is folded with what comes next.
+    // The backlog is folded with the next record.
     origin.send(&[page(visitor(4), 1)]);
     assert!(tombstone(&place, 1));
     let progress = ask(&origin, &privacy, "GET", &format!("erase/{receipt}?tenant=demo"), &Value::Null);

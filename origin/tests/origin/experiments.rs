@@ -1,4 +1,4 @@
-//! Experiments over the admin side and on the command line.
+//! Experiments over the admin API and on the command line.
 
 use std::process::Output;
 
@@ -34,16 +34,16 @@ fn an_experiment_shows_its_arms_traffic_conversions_and_uplift() {
     assert_eq!(apply(&place, CATALOGUE).status.code(), Some(0));
     let origin = place.serve();
     let exposed = (0..40).map(|n| exposure(n, if n % 2 == 0 { 1 } else { 2 }));
-    // Five of twenty in the control, ten of twenty in b; one of them bought twice.
+    // Conversions: five of twenty in the control, ten of twenty in b; one person of b bought twice.
     let bought = (0..40).filter(|n| n % 4 == 1 || n % 8 == 0).map(|n| purchase(visitor(n), 2, 3_000_000));
-    // Made after the others: what comes before its exposure is not counted.
+    // The repeated purchase is made last, because a conversion before its exposure does not count.
     let again = std::iter::once_with(|| purchase(visitor(1), 3, 1_000_000));
     origin.send(&exposed.chain(bought).chain(again).collect::<Vec<_>>());
     let token = place.token("viewer");
     let path = "experiments/e-1?tenant=demo";
     assert_eq!(origin.get(&format!("/admin/v1/{path}")).status, 401);
     assert_eq!(origin.admin(&token, "experiments/e-2?tenant=demo").code(), "unknown_experiment");
-    // The answer says what is folded: a moment after the sync.
+    // The answer covers folded facts, which takes a moment after the sync.
     let found = within(SOON, "all is folded", || {
         once(origin.admin(&token, path).json(), |found| found["arms"][1]["conversions"] == 11)
     });
@@ -98,9 +98,9 @@ fn an_experiment_plan_states_people_and_duration() {
 fn a_wrong_experiment_is_told_with_its_path() {
     let wrong = CATALOGUE.replace("share = 5000 },", "share = 6000 },").replace("code = 2", "code = 1");
     let output = apply(&Place::new(), &wrong);
-    let said = String::from_utf8(output.stdout).unwrap();
+    let printed = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(1));
     for path in ["experiment[0].arm ", "experiment[0].arm[1].code "] {
-        assert!(said.contains(path), "{path} is missing in {said}");
+        assert!(printed.contains(path), "{path} is missing in {printed}");
     }
 }

@@ -1,4 +1,4 @@
-//! `causeway import`, and the commands that read what came of it.
+//! `causeway import`, and the commands that read the imported data.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -83,10 +83,10 @@ fn broken_lines_are_reported_by_number_and_the_others_are_imported() {
     let file = write(&place, "segments.csv", lines.join("\n").as_bytes());
     let all = ["import", "segments", &file, "--tenant", "demo", "--output", "json", "--max-bad", "7"];
     let output = place.run(&all);
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}");
-    let told = said.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-    let codes: Vec<String> = told.map(|bad| format!("{} {}", bad["line"], bad["code"].as_str().unwrap())).collect();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
+    let refused = stderr.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let codes: Vec<String> = refused.map(|bad| format!("{} {}", bad["line"], bad["code"].as_str().unwrap())).collect();
     let expected = [
         "3 bad_id",
         "4 malformed",
@@ -96,7 +96,7 @@ fn broken_lines_are_reported_by_number_and_the_others_are_imported() {
         "8 out_of_bounds",
         "11 malformed",
     ];
-    assert_eq!(codes, expected, "{said}");
+    assert_eq!(codes, expected, "{stderr}");
     let summary: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(
         summary,
@@ -131,8 +131,8 @@ fn bad_lines_fail_every_import_unless_max_bad_allows_them() {
             assert_eq!(output.status.code(), Some(code), "{import:?} {more:?} {output:?}");
             let done: Value = serde_json::from_slice(&output.stdout).unwrap();
             assert_eq!(done["bad_lines"], 2, "{import:?}: the other lines are imported");
-            let said = String::from_utf8_lossy(&output.stderr).contains(": 2, and --max-bad is ");
-            assert_eq!(said, code == 1, "{output:?}");
+            let is_named = String::from_utf8_lossy(&output.stderr).contains(": 2, and --max-bad is ");
+            assert_eq!(is_named, code == 1, "{output:?}");
         }
     }
     assert_eq!([count(&place, a), count(&place, b)], [json!(1), json!(1)]);
@@ -188,7 +188,7 @@ fn one_impression_seen_under_two_ids_counts_once_for_their_person() {
     let origin = place.serve();
     let (a, b) = (visitor(1), visitor(2));
     origin.send(&[page(a, 1), page(b, 1), origin.login(a, 2, "ann"), origin.login(b, 2, "ann")]);
-    // Five impressions: four seen under both ids, one under one alone.
+    // Five impressions: four under both ids, one under one id alone.
     let mut lines = vec!["visitor,type,action,insertion,ad,ad_group,campaign,advertiser,at_ms".to_owned()];
     let at = now() - 5_000;
     for n in 1..=5 {
@@ -202,14 +202,14 @@ fn one_impression_seen_under_two_ids_counts_once_for_their_person() {
     lines.push(format!("{a},page,,,,,,,{}", at - 25 * DAY_MS));
     lines.push(format!("{a},page,,,,,,,"));
     lines.push(format!("{a},track,,,,,,,{at}"));
-    // The origin serves meanwhile.
+    // The origin serves during the import.
     let file = write(&place, "events.csv", lines.join("\n").as_bytes());
     let done = place.json(&["import", "events", &file, "--tenant", "demo", "--max-bad", "4"]);
     assert_eq!(
         done,
         json!({ "lines": 15, "lines_before": 0, "facts": 10, "repeats": 0, "erased": 0, "bad_lines": 4, "bad_lines_before": 0 })
     );
-    // The same lines in another file, and as something they are not.
+    // The same lines in another file, and as another kind of data.
     let again = write(&place, "again.csv", format!("{}\n", lines.join("\n")).as_bytes());
     let done = place.json(&["import", "events", &again, "--tenant", "demo", "--max-bad", "4"]);
     assert_eq!((&done["facts"], &done["repeats"]), (&json!(0), &json!(10)));
@@ -224,7 +224,7 @@ fn one_impression_seen_under_two_ids_counts_once_for_their_person() {
     let groups = place.json(&["count", &by.to_string(), "--tenant", "demo"]);
     assert_eq!(groups, json!({ "groups": [{ "campaign": 42, "count": 5 }] }));
     assert_eq!(place.inspect(a)["own"]["pages"], 2);
-    assert_eq!(origin.send(&[page(a, 9)]).accepted, 1, "the origin takes facts as before");
+    assert_eq!(origin.send(&[page(a, 9)]).accepted, 1, "the origin still accepts facts");
 }
 
 #[test]
@@ -251,16 +251,16 @@ fn an_imported_order_counts_once_for_a_person_as_a_number_and_as_a_text() {
     };
     let in_properties = |order: Value| json!({ "order_id": order });
     let lines = [
-        // The order that a page sent.
+        // The order that a page sent before.
         line(ann, json!(1001), Value::Null),
         line(ann, json!("1001"), json!({ "size": 4 })),
         line(her_phone, json!(1001), Value::Null),
         line(her_phone, Value::Null, in_properties(json!("1001"))),
         line(her_phone, json!(1002), Value::Null),
         line(her_phone, Value::Null, in_properties(json!(1002))),
-        // Another person's order of the same number.
+        // The order of another person with the same number.
         line(other, json!(1001), Value::Null),
-        // Without an order each purchase counts, also where the properties name a bad one.
+        // Each purchase without an order counts, even if its properties have an invalid order id.
         line(other, Value::Null, in_properties(json!(0.5))),
         line(other, json!(-1), Value::Null),
     ];
@@ -301,7 +301,7 @@ fn segments_are_put_extended_and_trimmed_by_the_command() {
     let shown = by(&["get", &v.to_string()]);
     let extended = shown["own"][0]["expires_ms"].as_u64().unwrap();
     assert_eq!((shown["own"].as_array().unwrap().len(), extended / 3_600_000), (1, expires.div_ceil(3_600_000) + 24));
-    // Nothing may go that an older fact could still contradict.
+    // A segment is not trimmed while an older fact may still contradict it.
     assert_eq!(by(&["trim", &v.to_string()])["segments"], 0);
     assert_eq!(
         place.json(&["job", "run", "trim"]),

@@ -1,4 +1,4 @@
-//! Jobs: by the command beside a serving origin, by calls of the admin side, by timers.
+//! Jobs: by the command in parallel with a serving origin, by calls of the admin API, and by timers.
 
 use causeway_shared::base::ids::VisitorId;
 use causeway_shared::facts::fact::Fact;
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::support::{Answer, Origin, Place, SOON, TENANTS, hold, once, page, visitor, within};
 
-/// Without timers, and with a tenant that forgets.
+/// A configuration without timers, with a tenant that has a retention.
 const CALLED: &str = r#"
 jobs = { trim_hours = 0, retention_hours = 0, reconcile_hours = 0, train_hours = 0, rollup_hours = 0, activity_hours = 0, scrub_hours = 0 }
 
@@ -31,7 +31,7 @@ static SOUND: std::sync::LazyLock<Value> = std::sync::LazyLock::new(|| {
     })
 });
 
-/// A page seen so many days ago.
+/// A page view this number of days ago.
 fn ago(v: u32, days: u64) -> Fact {
     let fact = page(visitor(v), 1);
     let at = fact.received - days * DAY_MS;
@@ -53,7 +53,7 @@ fn a_call_starts_a_job_and_its_run_tells_what_came_of_it() {
         assert_eq!((refused.status, refused.code().as_str()), (status, code), "{path}");
     }
     assert_eq!(start(&origin, &viewer, "trim").status, 403);
-    // Parameters that stand where none are read would run the job for real.
+    // Parameters in a body that is not read would start the job without `dry_run`.
     let bearer = [("authorization", format!("Bearer {operator}"))];
     let body = origin.call("POST", "/admin/v1/jobs/trim", &bearer, br#"{"dry_run":true}"#);
     assert_eq!((body.status, body.code().as_str()), (400, "unexpected_body"));
@@ -98,8 +98,8 @@ fn a_command_says_what_it_would_do_and_its_runs_are_history_too() {
         assert_eq!(place.json(&["job", "run", job, "--dry-run"]), came);
         assert_eq!(place.json(&["job", "run", job]), came);
         let runs = place.json(&["job", "list", "--job", job]);
-        let told: Vec<_> = runs.as_array().unwrap().iter().map(|run| (&run["dry_run"], &run["woken"])).collect();
-        assert_eq!(told, [(&json!(false), &json!("command")), (&json!(true), &json!("command"))]);
+        let triggers: Vec<_> = runs.as_array().unwrap().iter().map(|run| (&run["dry_run"], &run["woken"])).collect();
+        assert_eq!(triggers, [(&json!(false), &json!("command")), (&json!(true), &json!("command"))]);
     }
     assert_eq!(place.run(&["job", "list", "--job", "everything"]).status.code(), Some(2));
     let unknown = place.run(&["job", "show", "77"]);
@@ -113,18 +113,18 @@ fn one_run_goes_on_at_a_time() {
     let operator = place.token("operator");
     let origin = place.serve();
     origin.send(&[page(visitor(1), 1)]);
-    // As if another process ran a job. The origin holds the lock for as long as it looks what is due.
+    // The test holds the job lock, as another process with a run would. The origin holds it while it checks timers.
     let alone = within(SOON, "the lock is free", || causeway_origin::store::lock_job(&place.path().join("data")));
     let waiting = start(&origin, &operator, "trim");
     assert_eq!((waiting.status, &waiting.json()["started_ms"]), (202, &Value::Null));
     let second = start(&origin, &operator, "trim?dry_run=true");
     assert_eq!((second.status, second.code()), (409, "under_way".to_owned()));
     assert_eq!(second.json()["run"], waiting.json());
-    assert_eq!(start(&origin, &operator, "reconcile?dry_run=true").status, 202, "another job waits beside it");
+    assert_eq!(start(&origin, &operator, "reconcile?dry_run=true").status, 202, "a run of another job may wait too");
     let refused = place.run(&["job", "run", "trim"]);
-    let said = String::from_utf8(refused.stderr).unwrap();
+    let message = String::from_utf8(refused.stderr).unwrap();
     assert_eq!(refused.status.code(), Some(1));
-    assert!(said.contains("a job is running") && said.contains("let it end first"), "{said}");
+    assert!(message.contains("a job is running") && message.contains("let it end first"), "{message}");
     drop(alone);
     assert_eq!(origin.ended(&operator, &waiting.json()["run"])["outcome"], "done");
 }
@@ -146,7 +146,7 @@ fn a_stop_ends_a_run_between_two_transactions_and_the_next_start_goes_on() {
     assert!((250..2_500).contains(&forgotten), "{cut}");
 
     let origin = place.serve();
-    let last = within(SOON, "it goes on", || once(run(&origin), |run| run["outcome"] == "done"));
+    let last = within(SOON, "the run continues", || once(run(&origin), |run| run["outcome"] == "done"));
     assert_eq!(last["report"], json!({ "visitors": 2_500, "forgotten": 2_500 }));
     assert_eq!(last["started_ms"], cut["started_ms"]);
 }
@@ -161,28 +161,24 @@ fn a_job_that_is_due_at_the_start_runs_then_and_not_again() {
         list.iter().filter(|run| run["outcome"] == "done").map(|run| (text(run, "job"), text(run, "woken"))).collect()
     };
     let by_timer = |jobs: &[&str]| jobs.iter().map(|job| ((*job).to_owned(), "timer".to_owned())).collect::<Vec<_>>();
-    // Newest first: what goes by age waits for a sync that vouches for the date.
+    // Newest first: jobs that delete by age wait for a sync that confirms the date.
     let all = by_timer(&["rollup", "retention", "trim", "scrub", "activity", "reconcile"]);
     let origin = place.serve();
     let ran = |all: &[(String, String)]| {
         let named = named(&origin);
         if named == all { Ok(()) } else { Err(format!("{named:?}")) }
     };
-    within(SOON, "what is due runs", || ran(all.get(3..).unwrap()));
+    within(SOON, "due jobs run", || ran(all.get(3..).unwrap()));
     origin.send(&[page(visitor(1), 1)]);
-    within(SOON, "what waits for a date runs", || ran(&all));
+    within(SOON, "jobs that wait for a date run", || ran(&all));
     drop(origin);
     let before = place.rhythm_due();
     let origin = place.serve();
     place.looked(before);
-    assert_eq!(
-        named(&origin),
-        [by_timer(&["activity", "activity"]), all].concat(),
-        "the one that was due, and no other"
-    );
+    assert_eq!(named(&origin), [by_timer(&["activity", "activity"]), all].concat(), "the due job and no other");
 }
 
-/// Flips a bit of a visitor's id in the table of visitors, in the store's file: no index learns of it.
+/// Flips a bit of a visitor's id in the table of visitors in the store's file; the indexes keep the old id.
 fn flip_id(store: &std::path::Path, visitor: VisitorId) {
     let conn = rusqlite::Connection::open(store).unwrap();
     let profile: Vec<u8> = conn
@@ -211,15 +207,15 @@ fn a_flipped_bit_in_a_visitors_id_is_found_and_affects_only_that_visitor() {
     let dry = place.run(&["job", "run", "scrub", "--dry-run", "--output", "json"]);
     let run = place.run(&["job", "run", "scrub", "--output", "json"]);
     assert_eq!([dry.status.code(), run.status.code()], [Some(1), Some(1)]);
-    let said = String::from_utf8(run.stderr).unwrap();
-    assert!(said.contains("1 stored values are damaged") && said.contains("restore a backup"), "{said}");
+    let message = String::from_utf8(run.stderr).unwrap();
+    assert!(message.contains("1 stored values are damaged") && message.contains("restore a backup"), "{message}");
     let report = place.json(&["job", "list", "--job", "scrub"])[0]["report"].clone();
     assert_eq!((&report["visitors"], &report["damaged_visitors"]), (&json!(2), &json!(1)), "{report}");
     assert!(report["first"][0]["why"].as_str().unwrap().contains("another in its index"), "{report}");
 
     let origin = place.serve();
     assert_eq!(origin.send(&[page(visitor(1), 2), page(visitor(2), 2)]).rejected.len(), 0, "both are acknowledged");
-    within(SOON, "one waits", || match origin.metric("causeway_set_aside_facts").as_str() {
+    within(SOON, "one fact waits", || match origin.metric("causeway_set_aside_facts").as_str() {
         "1" => Ok(()),
         other => Err(other.to_owned()),
     });
@@ -248,7 +244,7 @@ fn broken_people_are_shown_by_the_plan_and_mended_while_the_origin_runs() {
     origin.send(&[page(visitor(4), 1)]);
     let job = |more: &[&str]| place.json(&[&["job", "run", "reconcile"], more].concat());
     let sound = json!({ "visitors": 4, "links": 3, "people": 2, "differences": {}, "first": [] });
-    // What was acknowledged is folded a moment later.
+    // An acknowledged fact is folded a moment later.
     assert!((0..1_000).any(|_| job(&["--dry-run"]) == sound), "{}", job(&["--dry-run"]));
     {
         let conn = rusqlite::Connection::open(place.path().join("data/causeway.db")).unwrap();

@@ -1,4 +1,4 @@
-//! Links that are no logins: added over HTTP and by the command, read from files.
+//! Links without a login: added over HTTP and by the command, and imported from files.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::support::{Place, hold, now, page, request, visitor};
 
-/// A tenant whose views unsure links join, and another one.
+/// A tenant that joins views over links without proof, and another tenant.
 const TENANTS: &str = r#"
 [[tenant]]
 name = "demo"
@@ -43,16 +43,19 @@ fn added_links_join_at_the_threshold_and_an_unlink_ends_them() {
         origin.call("POST", "/admin/v1/links?tenant=demo", &headers, body.to_string().as_bytes())
     };
     let pair = |a: u32, b: u32, weight: f64, source: &str| json!({ "visitor": id(a), "other": id(b), "weight": weight, "source": source });
-    // What comes to less is kept and reported.
+    // Evidence below the threshold is stored and shown.
     assert_eq!(post(pair(1, 2, 0.5, "household")).status, 204);
     assert_eq!(check(&place, 1, 2)["connected"], json!(false));
-    let kept = &place.inspect(visitor(2))["links"][0];
-    assert_eq!((&kept["visitor"], &kept["weight"], &kept["source"]), (&json!(id(1)), &json!(0.5), &json!("household")));
-    // Two sources that say it are surer than one: 1 - 0.5 × 0.4.
+    let evidence = &place.inspect(visitor(2))["links"][0];
+    assert_eq!(
+        (&evidence["visitor"], &evidence["weight"], &evidence["source"]),
+        (&json!(id(1)), &json!(0.5), &json!("household"))
+    );
+    // Two sources give a higher weight than one: 1 - 0.5 × 0.4.
     assert_eq!(post(pair(2, 1, 0.6, "device")).status, 204);
     assert_eq!(check(&place, 1, 2), json!({ "connected": true, "weight": 0.8, "path": 1, "reads": 1 }));
     assert_eq!(origin.admin(&token, &format!("visitors/{}?tenant=demo", id(2))).json()["view"]["pages"], json!(2));
-    // A chain to another member: its weakest link stays out.
+    // In a chain to another member, the weakest link does not count.
     place.json(&["links", "add", &id(2), &id(3), "--weight", "0.61", "--source", "model", "--tenant", "demo"]);
     place.json(&["links", "add", &id(3), &id(4), "--weight", "0.9", "--source", "match", "--tenant", "demo"]);
     assert_eq!(check(&place, 1, 4)["weight"], json!(0.61));
@@ -73,15 +76,15 @@ fn added_links_join_at_the_threshold_and_an_unlink_ends_them() {
         .filter(|l| l["flag"] == "joins_two_people")
         .count();
     assert_eq!(flags + other, 1, "with its reason");
-    // An alternate id, unsurely.
+    // An alternate id with a weight below 1.
     let household = json!({ "visitor": id(6), "kind": "household", "value": "h-1", "weight": 0.7, "source": "match" });
     assert_eq!(post(household).status, 204);
-    // Undone, and it stays undone.
+    // A removed link stays removed.
     let unlink = ["links", "remove", &id(2), &id(1), "--tenant", "demo", "--yes"];
     place.json(&unlink);
     place.json(&["job", "run", "reconcile"]);
     assert_eq!(check(&place, 1, 2)["connected"], json!(false));
-    assert_eq!(check(&place, 2, 3)["weight"], json!(0.61), "now nothing speaks against it");
+    assert_eq!(check(&place, 2, 3)["weight"], json!(0.61), "the chain no longer joins two members");
     assert_eq!(place.json(&["job", "run", "reconcile", "--dry-run"])["differences"], json!({}));
 }
 
@@ -90,7 +93,7 @@ fn an_unlink_reports_whether_other_evidence_still_connects_the_two() {
     let place = Place::with(TENANTS);
     let origin = place.serve();
     origin.send(&(1..=3).map(|n| page(visitor(n), n)).collect::<Vec<_>>());
-    // A ring of three: of each two the third knows.
+    // A ring of three visitors, each two with a common id.
     for (value, of) in [("r1", [1, 2]), ("r2", [2, 3]), ("r3", [1, 3])] {
         for v in of.map(id) {
             let add =
@@ -105,7 +108,7 @@ fn an_unlink_reports_whether_other_evidence_still_connects_the_two() {
     assert_eq!(unlink(1, 2)["connected"], true, "over the third");
     assert_eq!(check(&place, 1, 2)["connected"], true);
     assert_eq!(unlink(1, 3)["connected"], false);
-    // Of who is erased nothing is linked.
+    // An erased visitor cannot be linked.
     place.json(&["erase", "--visitor", &id(1), "--yes", "--tenant", "demo"]);
     let link = json!({ "visitor": id(1), "other": id(2), "weight": 0.9, "source": "match" });
     let refused = origin.asked(&token, "POST", "links", &link);
@@ -154,7 +157,7 @@ fn an_impossible_link_is_refused_with_a_reason() {
         assert_eq!(ask(&token, body.clone()), (status, code.to_owned()), "{body}");
     }
     assert_eq!(ask(&place.token("viewer"), sound.clone()).0, 403);
-    // Another tenant's visitor is nobody here.
+    // A visitor of another tenant is unknown here.
     let headers = [("authorization", format!("Bearer {token}"))];
     let other = origin.call("POST", "/admin/v1/links?tenant=other", &headers, sound.to_string().as_bytes());
     assert_eq!((other.status, other.code()), (404, "unknown_visitor".to_owned()));
@@ -169,7 +172,7 @@ fn an_import_of_links_with_broken_lines_takes_the_others() {
     origin.send(&all);
     drop(origin);
     let mut lines = vec!["visitor,other,kind,value,weight,source".to_owned()];
-    // Pairs of neighbours, one in a hundred broken.
+    // Pairs of neighbours, one in a hundred invalid.
     for n in 1..=500_u32 {
         let (a, b) = (id(n), id(n + 1));
         lines.push(match n {
@@ -187,35 +190,35 @@ fn an_import_of_links_with_broken_lines_takes_the_others() {
     let file = file.to_str().unwrap();
     let bad = ["--max-bad", "5"];
     let output = place.run(&[&["links", "import", file, "--tenant", "demo", "--output", "json"], &bad[..]].concat());
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
     let code = |line| serde_json::from_str::<Value>(line).unwrap()["code"].as_str().unwrap().to_owned();
-    let mut codes: Vec<String> = said.lines().map(code).collect();
+    let mut codes: Vec<String> = stderr.lines().map(code).collect();
     codes.sort_unstable();
-    assert_eq!(codes, ["bad_weight", "bad_weight", "itself", "unknown_source", "unknown_visitor"], "{said}");
+    assert_eq!(codes, ["bad_weight", "bad_weight", "itself", "unknown_source", "unknown_visitor"], "{stderr}");
     let summary: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((&summary["lines"], &summary["facts"], &summary["bad_lines"]), (&json!(501), &json!(745), &json!(5)));
     assert_eq!([check(&place, 1, 2), check(&place, 2, 3)].map(|c| c["connected"].clone()), [json!(true), json!(false)]);
-    // The same file again changes nothing; nor does the same as lines of JSON.
+    // The same file changes nothing, as CSV or as lines of JSON.
     let again = place.json(&[&["import", "links", file, "--tenant", "demo"], &bad[..]].concat());
     let counted = ["facts", "repeats", "lines_before"].map(|of| again[of].as_u64().unwrap());
-    assert_eq!(counted, [0, 745, 0], "refused lines may be taken now: all of it is read");
+    assert_eq!(counted, [0, 745, 0], "the whole file is read again, because refused lines may be valid now");
     let ndjson = place.path().join("links.ndjson");
     let line = json!({ "visitor": id(2), "other": id(3), "weight": 0.9, "source": "device" });
     std::fs::write(&ndjson, format!("{line}\n{{}}\n")).unwrap();
     let more = place.json(&[&["links", "import", ndjson.to_str().unwrap(), "--tenant", "demo"], &bad[..]].concat());
     assert_eq!((&more["facts"], &more["bad_lines"]), (&json!(2), &json!(1)));
     assert_eq!(check(&place, 1, 4), json!({ "connected": true, "weight": 0.7, "path": 1, "reads": 1 }));
-    // Rows of Parquet: what is wrong is said by the row.
+    // A fault in a Parquet file is reported with its row.
     let parquet = place.path().join("links.parquet");
     let rows = [(501, Some(503), 0.9), (502, Some(504), f64::NAN), (505, None, 0.9), (506, Some(507), 0.9)];
     std::fs::write(&parquet, links_of(&rows)).unwrap();
     let file = parquet.to_str().unwrap();
     let import = ["links", "import", file, "--tenant", "demo", "--max-bad", "2", "--output", "json"];
     let output = place.run(&import);
-    let said = String::from_utf8_lossy(&output.stderr);
-    let told = [r#"{"code":"bad_weight","line":2,"#, r#"{"code":"malformed","line":3,"#];
-    assert!(told.iter().all(|told| said.contains(told)), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let faults = [r#"{"code":"bad_weight","line":2,"#, r#"{"code":"malformed","line":3,"#];
+    assert!(faults.iter().all(|fault| stderr.contains(fault)), "{stderr}");
     let summary: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((&summary["lines"], &summary["facts"], &summary["bad_lines"]), (&json!(4), &json!(4), &json!(2)));
     let joined = [(501, 503), (502, 504), (506, 507)].map(|(a, b)| check(&place, a, b)["connected"].clone());
@@ -227,7 +230,7 @@ fn an_import_of_links_with_broken_lines_takes_the_others() {
     assert!(String::from_utf8_lossy(&broken.stderr).contains("links.parquet"));
 }
 
-/// Matches of visitors with others, as a file of Parquet.
+/// Matches of visitors with other visitors as a Parquet file.
 fn links_of(rows: &[(u32, Option<u32>, f64)]) -> Vec<u8> {
     const SCHEMA: &str = "message links { optional binary visitor (UTF8); optional binary other (UTF8);
         optional double weight; optional binary source (UTF8); }";
@@ -257,8 +260,8 @@ fn links_of(rows: &[(u32, Option<u32>, f64)]) -> Vec<u8> {
     writer.into_inner().unwrap()
 }
 
-/// Fields of an answer that its schema does not name.
-fn undescribed(told: &Value, schema: &Value, document: &Value, at: &str) -> Vec<String> {
+/// The fields of an answer that its schema does not name.
+fn undescribed(answer: &Value, schema: &Value, document: &Value, at: &str) -> Vec<String> {
     fn properties<'d>(schema: &'d Value, document: &'d Value) -> Vec<(&'d String, &'d Value)> {
         let named =
             schema["$ref"].as_str().map(|name| &document.pointer(name.trim_start_matches('#')).unwrap()["properties"]);
@@ -267,17 +270,17 @@ fn undescribed(told: &Value, schema: &Value, document: &Value, at: &str) -> Vec<
         own.chain(parts).collect()
     }
     let known = properties(schema, document);
-    let of_field = |(name, told): (&String, &Value)| {
+    let of_field = |(name, answer): (&String, &Value)| {
         let at = format!("{at}.{name}");
         let Some((_, schema)) = known.iter().find(|(known, _)| *known == name) else { return vec![at] };
-        match told {
+        match answer {
             Value::Array(items) => {
                 items.iter().flat_map(|item| undescribed(item, &schema["items"], document, &at)).collect()
             }
-            told => undescribed(told, schema, document, &at),
+            answer => undescribed(answer, schema, document, &at),
         }
     };
-    told.as_object().into_iter().flatten().flat_map(of_field).collect()
+    answer.as_object().into_iter().flatten().flat_map(of_field).collect()
 }
 
 #[test]
@@ -288,10 +291,10 @@ fn the_openapi_document_describes_all_that_is_told_of_a_visitor() {
     place.json(&["links", "add", &id(1), &id(2), "--weight", "0.9", "--source", "match", "--tenant", "demo"]);
     let token = place.token("viewer");
     let document = origin.admin(&token, "openapi.json").json();
-    let told = origin.admin(&token, &format!("visitors/{}?tenant=demo", id(1))).json();
-    assert_eq!(told["links"].as_array().unwrap().len(), 2);
+    let answer = origin.admin(&token, &format!("visitors/{}?tenant=demo", id(1))).json();
+    assert_eq!(answer["links"].as_array().unwrap().len(), 2);
     let schema = &document["components"]["schemas"]["visitor"];
-    assert_eq!(undescribed(&told, schema, &document, ""), Vec::<String>::new());
+    assert_eq!(undescribed(&answer, schema, &document, ""), Vec::<String>::new());
 }
 
 #[test]
@@ -302,17 +305,17 @@ fn an_acknowledged_login_that_is_not_folded_is_undone_even_with_a_fast_clock() {
     let token = place.token("operator");
     let (one, two, three) = (&id(1), &id(2), &id(3));
     let connected = |v: u32| check(&place, 1, v)["connected"] == json!(true);
-    // Not stored while the store is held: what is asked for meanwhile waits for it.
+    // Facts are acknowledged but not folded while the store is locked; a call about them waits for the fold.
     let meanwhile = |facts: &[Fact], asked: &(dyn Fn() -> bool + Sync)| {
         let held = hold(&place, "causeway.db");
         origin.sync(&request(facts));
         std::thread::scope(|scope| {
-            let (tells, told) = std::sync::mpsc::channel();
-            scope.spawn(move || tells.send(asked()).unwrap());
-            let early = told.recv_timeout(std::time::Duration::from_millis(500));
+            let (sender, receiver) = std::sync::mpsc::channel();
+            scope.spawn(move || sender.send(asked()).unwrap());
+            let early = receiver.recv_timeout(std::time::Duration::from_millis(500));
             assert!(early.is_err(), "nothing can be folded now");
             drop(held);
-            assert!(told.recv().unwrap());
+            assert!(receiver.recv().unwrap());
         });
     };
     let ahead = now() + 120_000;
@@ -323,7 +326,7 @@ fn an_acknowledged_login_that_is_not_folded_is_undone_even_with_a_fast_clock() {
     let cancel = ["links", "cancel", "--visitor", three, "--kind", "member", "--value", "ann", "--yes"];
     meanwhile(&[login(3)], &|| place.json(&[&cancel[..], &["--tenant", "demo"]].concat())["done"] == json!(true));
     assert!(!connected(3));
-    // A visitor that was acknowledged is known.
+    // A visitor with an acknowledged fact is known.
     let pair = |v: u32| json!({ "visitor": id(v), "other": one, "weight": 1, "source": "match" });
     meanwhile(&[page(visitor(4), 4)], &|| origin.asked(&token, "POST", "links", &pair(4)).status == 204);
     let add = ["links", "add", &id(5), one, "--weight", "1", "--source", "match", "--tenant", "demo"];

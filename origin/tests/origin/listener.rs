@@ -1,4 +1,4 @@
-//! Connections that are slow, many, or large: each ends within its limit, and syncs go on.
+//! Slow, many or large connections: each ends within its limit, and syncs continue.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
@@ -12,7 +12,7 @@ use serde_json::json;
 
 use crate::support::{Origin, Place, SOON, TENANTS, now, once, page, request, visitor, within};
 
-/// A folder whose origin has these settings of `[http]`, and a drain that no test waits for.
+/// A folder whose origin has these settings of `[http]`, and a drain timeout that no test reaches.
 fn place(http: &str) -> Place {
     Place::with(&format!("drain_s = 600\n[http]\n{http}\n{TENANTS}"))
 }
@@ -30,7 +30,7 @@ fn open(origin: &Origin, bytes: &[u8]) -> TcpStream {
     stream
 }
 
-/// What comes until the origin closes the connection, as it must.
+/// The bytes until the origin closes the connection; a connection that stays open fails the test.
 fn read_to_close(stream: &mut TcpStream) -> String {
     let mut bytes = Vec::new();
     if let Err(e) = stream.read_to_end(&mut bytes) {
@@ -39,7 +39,7 @@ fn read_to_close(stream: &mut TcpStream) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Sends a byte each tenth of a second until the origin closes the connection, and gives what came.
+/// Sends a byte each tenth of a second until the origin closes the connection; returns the received bytes.
 fn trickle(stream: &mut TcpStream, byte: u8) -> String {
     let end = Instant::now() + SOON;
     stream.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
@@ -57,13 +57,13 @@ fn trickle(stream: &mut TcpStream, byte: u8) -> String {
     String::from_utf8_lossy(&came).into_owned()
 }
 
-/// A sync's head, for a body of that length.
+/// The head of a sync with a body of this length.
 fn sync_head(headers: &[(&str, String)], length: usize, more: &str) -> String {
     let lines: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
     format!("POST /v1/sync HTTP/1.1\r\nhost: origin\r\ncontent-length: {length}\r\n{lines}{more}\r\n")
 }
 
-/// A sync whose body is long.
+/// A sync whose body is longer than 64 KiB.
 fn long_sync() -> SyncRequest {
     let facts: Vec<_> = (0..4_000).map(|n| page(visitor(100_000 + n), 1)).collect();
     let request = request(&facts);
@@ -78,7 +78,7 @@ fn memory_kb(origin: &Origin, name: &str) -> u64 {
     line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
-/// Sockets that the process has open.
+/// The number of open sockets of the process.
 fn sockets(origin: &Origin) -> usize {
     let files = std::fs::read_dir(format!("/proc/{}/fd", origin.pid())).unwrap().flatten();
     let links = files.filter_map(|file| std::fs::read_link(file.path()).ok());
@@ -97,9 +97,9 @@ fn half_a_head_is_closed_within_its_limit_however_it_comes() {
     let mut still = open(&origin, half);
     assert_eq!(trickle(&mut open(&origin, half), b'a'), "");
     assert_eq!(read_to_close(&mut still), "");
-    // What may become HTTP/2 as well.
+    // The start of an HTTP/2 preface has the same limit.
     assert_eq!(read_to_close(&mut open(&origin, b"PRI * HT")), "");
-    // After an answer too, and where it came before that.
+    // So has a second request, sent with the first one or after its answer.
     let mut next = open(&origin, &[&b"GET /healthz HTTP/1.1\r\nhost: origin\r\n\r\n"[..], half].concat());
     assert!(read_to_close(&mut next).starts_with("HTTP/1.1 200 OK"));
     let mut another = open(&origin, b"GET /healthz HTTP/1.1\r\nhost: origin\r\n\r\n");
@@ -160,7 +160,7 @@ fn a_reader_that_stalls_is_closed() {
     let place = place("write_s = 1");
     let origin = place.serve();
     let mut stream = connect(&origin);
-    // Requests whose answers are not read, until both sides wait for each other.
+    // Requests without reads of their answers, until both sides wait for each other.
     let ask = b"GET /dashboard.js HTTP/1.1\r\nhost: origin\r\n\r\n".repeat(100);
     let failed = loop {
         if let Err(e) = stream.write_all(&ask) {
@@ -187,7 +187,7 @@ fn a_large_head_is_answered_431() {
 fn a_thousand_half_requests_hold_up_no_sync() {
     let place = place("connections = 256");
     let origin = place.serve();
-    // What a shell allows.
+    // The usual limit of a shell.
     origin.limit_open_files(1_024);
     let half = b"POST /v1/sync HTTP/1.1\r\nhost: origin\r\n";
     let counts =
@@ -212,13 +212,13 @@ fn a_sync_under_way_outlasts_any_number_of_newcomers() {
     let (first, rest) = body.split_at(1_000);
     let head = sync_head(&origin.signed(now(), &body), body.len(), "expect: 100-continue\r\nconnection: close\r\n");
     let mut sync = open(&origin, head.as_bytes());
-    // Said once the head was proved: the body is wanted.
-    let mut said = [0; 25];
-    sync.read_exact(&mut said).unwrap();
-    assert_eq!(&said, b"HTTP/1.1 100 Continue\r\n\r\n");
+    // The origin answers 100 after it has verified the signature in the head.
+    let mut interim = [0; 25];
+    sync.read_exact(&mut interim).unwrap();
+    assert_eq!(&interim, b"HTTP/1.1 100 Continue\r\n\r\n");
     sync.write_all(first).unwrap();
     let held: Vec<_> = (0..300).map(|_| open(&origin, b"GET / HT")).collect();
-    within(SOON, "all newcomers came", || {
+    within(SOON, "all newcomers were accepted", || {
         let displaced: usize = origin.metric("causeway_connections_displaced_total").parse().unwrap();
         once(displaced, |displaced| *displaced >= held.len() - 64)
     });
@@ -232,7 +232,7 @@ fn ten_thousand_connections_stay_within_the_bound() {
     let origin = place.serve();
     let before = memory_kb(&origin, "VmRSS");
     let mut held = Vec::new();
-    // All but the end of a head.
+    // A head without its end.
     let head = format!("GET /healthz HTTP/1.1\r\nhost: origin\r\nx-large: {}", "a".repeat(28_000));
     for n in 0..10_000 {
         let mut stream = connect(&origin);
@@ -257,7 +257,7 @@ fn heads_that_never_end_take_little_memory() {
     let head = format!("GET /healthz HTTP/1.1\r\nhost: origin\r\nx-large: {}", "a".repeat(300_000));
     let mut held: Vec<_> = (0..800).map(|_| connect(&origin)).collect();
     for stream in &mut held {
-        // Refused on the way.
+        // The origin refuses the request before all is sent.
         drop(stream.write_all(head.as_bytes()));
     }
     let refused = read_to_close(&mut held[799]);
@@ -283,8 +283,8 @@ fn long_bodies_under_a_wrong_mac_are_refused_unread_and_hold_up_no_sync() {
     let sync = long_sync();
     assert_eq!(origin.sync(&sync).accepted, 4_000);
     for stream in &mut long {
-        let said = read_to_close(stream);
-        assert!(said.starts_with("HTTP/1.1 401"), "{said}");
+        let response = read_to_close(stream);
+        assert!(response.starts_with("HTTP/1.1 401"), "{response}");
     }
     assert_eq!(origin.metric("causeway_syncs_refused_total{status=\"401\"}"), "64");
 }
@@ -326,14 +326,14 @@ fn a_request_without_one_valid_host_is_refused() {
         ["host: a\r\nhost: a\r\n", "host: a\r\nHOST: b\r\n", "", "host: a b\r\n", "host: a/b\r\n", "host: \u{e9}\r\n"]
     {
         for path in ["/healthz", "/admin/v1/jobs", "/v1/sync", "/nowhere"] {
-            let said = answered(&format!("GET {path} HTTP/1.1\r\n{hosts}"));
-            let is_refused = said.starts_with("HTTP/1.1 400") && said.contains("\"code\":\"bad_host\"");
-            assert!(is_refused && said.contains("connection: close"), "{hosts:?} {path}: {said}");
+            let response = answered(&format!("GET {path} HTTP/1.1\r\n{hosts}"));
+            let is_refused = response.starts_with("HTTP/1.1 400") && response.contains("\"code\":\"bad_host\"");
+            assert!(is_refused && response.contains("connection: close"), "{hosts:?} {path}: {response}");
         }
     }
     for hosts in ["host: a\r\n", "host: a:80\r\n", "host: [::1]:8788\r\n", "host:\r\n"] {
-        let said = answered(&format!("GET /healthz HTTP/1.1\r\n{hosts}"));
-        assert!(said.starts_with("HTTP/1.1 200"), "{hosts:?}: {said}");
+        let response = answered(&format!("GET /healthz HTTP/1.1\r\n{hosts}"));
+        assert!(response.starts_with("HTTP/1.1 200"), "{hosts:?}: {response}");
     }
     assert!(answered("GET /healthz HTTP/1.0\r\n").starts_with("HTTP/1.0 200"));
 }
@@ -357,7 +357,7 @@ fn no_answer_may_be_stored_or_taken_for_anything_else() {
         ("DELETE", "/admin/v1/jobs".to_owned(), &bearer, "", 405),
     ];
     for (method, path, headers, body, status) in cases {
-        let answer = within(SOON, "audiences are there", || {
+        let answer = within(SOON, "the audience index is loaded", || {
             let answer = origin.call(method, &path, headers, body.as_bytes());
             if answer.status == 503 { Err(answer.text()) } else { Ok(answer) }
         });

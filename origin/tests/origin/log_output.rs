@@ -1,4 +1,4 @@
-//! What the service does where its log cannot be written.
+//! The service while its log cannot be written.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -11,7 +11,7 @@ fn pipe() -> (OwnedFd, OwnedFd) {
     (reader.into(), writer.into())
 }
 
-/// Serves with this log at its most talkative, takes facts, and ends as it was asked to. Gives the lines that were lost.
+/// Serves with a trace log, accepts facts and ends after a signal. Returns the number of lost log lines.
 fn serve_and_end(place: &Place, stderr: OwnedFd) -> u64 {
     let mut origin = place.serve_with_log("trace", stderr);
     for n in 0..5 {
@@ -45,7 +45,7 @@ fn a_reader_that_takes_nothing_costs_lines_and_not_the_service() {
     // As in `causeway serve 2>&1 | reader`.
     let mut origin = place.serve_with_output("trace", writer.try_clone().unwrap(), writer);
     let lost = |origin: &super::support::Origin| origin.metric("causeway_log_lines_lost_total").parse::<u64>().unwrap();
-    // The pipe and the lines that wait fill first.
+    // The pipe and the queue of lines fill first.
     let mut n = 0;
     while lost(&origin) == 0 {
         for _ in 0..10 {

@@ -45,23 +45,23 @@ const NO_SPARK: &str = "CAUSEWAY_NO_SPARK";
 /// Variable that lets these tests fail where they cannot run; `cargo xtask test` sets it where Java and Python are there.
 const DEMAND_SPARK: &str = "CAUSEWAY_DEMAND_SPARK";
 
-/// How long what comes by itself may take.
+/// The longest wait for an effect without a request.
 pub(crate) const SOON: Duration = Duration::from_secs(30);
 
-/// Asks until `condition` gives a value, for at most so long; `what` and what it gave last name it in the failure.
+/// Repeats `condition` until it returns a value. Panics after `limit`, with `what` and the last error.
 pub(crate) fn within<T, E: Display>(limit: Duration, what: &str, mut condition: impl FnMut() -> Result<T, E>) -> T {
     let end = Instant::now() + limit;
     loop {
         match condition() {
             Ok(value) => return value,
-            Err(last) => assert!(Instant::now() < end, "after {limit:?} it is still not so: {what}: {last}"),
+            Err(last) => assert!(Instant::now() < end, "not within {limit:?}: {what}: {last}"),
         }
-        // No longer pause: some tests come between what takes a moment only.
+        // No longer pause, because some tests must act between two short steps of the origin.
         std::thread::yield_now();
     }
 }
 
-/// What was found, once it is as it should be.
+/// `Ok` with a value that fulfils the condition, otherwise `Err` with it, for [`within`].
 pub(crate) fn once<T>(found: T, is_so: impl Fn(&T) -> bool) -> Result<T, T> {
     if is_so(&found) { Ok(found) } else { Err(found) }
 }
@@ -106,11 +106,11 @@ impl Place {
         self.command(arguments).output().unwrap()
     }
 
-    /// Runs a command that must succeed, for its JSON.
+    /// Runs a command that must succeed; returns its JSON.
     pub(crate) fn json(&self, arguments: &[&str]) -> Value {
         let output = self.run(&[arguments, &["--output", "json"]].concat());
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{arguments:?}: {said}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{arguments:?}: {stderr}");
         serde_json::from_slice(&output.stdout).unwrap()
     }
 
@@ -119,37 +119,37 @@ impl Place {
         token["token"].as_str().unwrap().to_owned()
     }
 
-    /// Starts the origin and waits until it says that it is ready.
+    /// Starts the origin and waits until it is ready.
     pub(crate) fn serve(&self) -> Origin {
         let log = std::fs::OpenOptions::new().create(true).append(true).open(self.path().join("log")).unwrap();
         self.serve_with_log("debug", log)
     }
 
-    /// Starts the origin with this level of its log, which goes to `stderr`, and waits until it says that it is ready.
+    /// Starts the origin with this log level, its log on `stderr`, and waits until it is ready.
     pub(crate) fn serve_with_log(&self, level: &str, stderr: impl Into<Stdio>) -> Origin {
         self.serve_with_output(level, Stdio::null(), stderr)
     }
 
-    /// The same, with a standard output.
+    /// Like [`Self::serve_with_log`], with a standard output.
     pub(crate) fn serve_with_output(&self, level: &str, stdout: impl Into<Stdio>, stderr: impl Into<Stdio>) -> Origin {
         let ready = self.path().join("ready.json");
         drop(std::fs::remove_file(&ready));
         let mut command = self.command(&["serve", "--ready-file"]);
         command.arg(&ready).env("CAUSEWAY_LOG", level).stdout(stdout).stderr(stderr);
         let keys = self.keys();
-        // Held from here on, so that one that does not get ready is killed.
+        // `Origin` kills the process when it is dropped, even if it never becomes ready.
         let mut origin = Origin { child: command.spawn().unwrap(), address: String::new(), keys };
         within(SOON, "the origin is ready", || {
-            assert!(origin.child.try_wait().unwrap().is_none(), "it ended: {}", self.log());
+            assert!(origin.child.try_wait().unwrap().is_none(), "the origin ended: {}", self.log());
             ready.exists().then_some(()).ok_or_else(|| self.log())
         });
-        let said: Value = serde_json::from_slice(&std::fs::read(&ready).unwrap()).unwrap();
-        said["url"].as_str().unwrap().strip_prefix("http://").unwrap().clone_into(&mut origin.address);
+        let announced: Value = serde_json::from_slice(&std::fs::read(&ready).unwrap()).unwrap();
+        announced["url"].as_str().unwrap().strip_prefix("http://").unwrap().clone_into(&mut origin.address);
         origin
     }
 
-    /// Makes the activity histogram due in two seconds, of a store that nobody serves. Gives their last run, as [`Self::looked`]
-    /// takes it.
+    /// Makes the job of activity histograms due in two seconds, in a store that no origin serves. Returns its last run,
+    /// for [`Self::looked`].
     pub(crate) fn rhythm_due(&self) -> i64 {
         const RAN: &str = "INSERT INTO runs (job, woken, dry_run, asked, started, ended, outcome)
             VALUES ('activity', 'timer', 0, ?1, ?1, ?1, 'done')";
@@ -158,9 +158,10 @@ impl Place {
         store.last_insert_rowid()
     }
 
-    /// Waits until they ran again: what was due before them has run then too, as what is due first goes first.
+    /// Waits until the job of activity histograms has run again. Jobs that were due before it have also run,
+    /// because the runner begins the oldest due job first.
     pub(crate) fn looked(&self, before: i64) {
-        within(SOON, "the activity histogram ran again", || {
+        within(SOON, "the job of activity histograms ran again", || {
             let last = self.json(&["job", "list", "--job", "activity"])[0].clone();
             once(last, |last| last["run"].as_i64() > Some(before) && last["outcome"] == "done")
         });
@@ -170,7 +171,7 @@ impl Place {
         std::fs::read_to_string(self.path().join("log")).unwrap_or_default()
     }
 
-    /// What `causeway inspect visitor` says.
+    /// The output of `causeway inspect visitor`.
     pub(crate) fn inspect(&self, visitor: VisitorId) -> Value {
         self.json(&["inspect", "visitor", &visitor.to_string(), "--tenant", "demo"])
     }
@@ -183,7 +184,7 @@ pub(crate) struct Origin {
     pub(crate) keys: KeySet,
 }
 
-/// What an origin answered.
+/// The HTTP answer of an origin.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -206,13 +207,13 @@ impl Answer {
 }
 
 impl Origin {
-    /// Sends a request; `None` when the connection failed before a whole answer came.
+    /// Sends a request; `None` if the connection failed before the complete answer.
     pub(crate) fn try_call(&self, method: &str, path: &str, headers: &[(&str, String)], body: &[u8]) -> Option<Answer> {
         let headers: Vec<_> = headers.iter().map(|(name, value)| (*name, value.as_bytes())).collect();
         self.try_bytes(method, path, &headers, body)
     }
 
-    /// The same with headers that may be no text.
+    /// Like [`Self::try_call`], with headers that may be no text.
     pub(crate) fn try_bytes(&self, method: &str, path: &str, headers: &[(&str, &[u8])], body: &[u8]) -> Option<Answer> {
         let mut stream = TcpStream::connect(&self.address).ok()?;
         stream.set_read_timeout(Some(Duration::from_secs(30))).ok()?;
@@ -256,16 +257,16 @@ impl Origin {
         self.call("GET", &format!("/admin/v1/{path}"), &[("authorization", format!("Bearer {token}"))], b"")
     }
 
-    /// A call of the admin side about the tenant `demo`.
+    /// A call of the admin API for the tenant `demo`.
     pub(crate) fn asked(&self, token: &str, method: &str, path: &str, body: &Value) -> Answer {
         let bearer = [("authorization", format!("Bearer {token}"))];
         let both = if path.contains('?') { '&' } else { '?' };
         self.call(method, &format!("/admin/v1/{path}{both}tenant=demo"), &bearer, body.to_string().as_bytes())
     }
 
-    /// A run of a job, once it is over.
+    /// Waits until a run of a job has ended; returns the run.
     pub(crate) fn ended(&self, token: &str, no: &Value) -> Value {
-        within(SOON, "the run is over", || {
+        within(SOON, "the run has ended", || {
             once(self.admin(token, &format!("jobs/{no}")).json(), |run| !run["outcome"].is_null())
         })
     }
@@ -291,7 +292,7 @@ impl Origin {
         self.try_sync(request).unwrap()
     }
 
-    /// Sends facts and waits until they are folded: what asks the outbox is answered after what came before it.
+    /// Sends facts and waits until they are folded, because a sync that drains the outbox waits for earlier facts.
     pub(crate) fn send(&self, facts: &[Fact]) -> SyncResponse {
         self.sync(&SyncRequest { applied: vec![0], ..request(facts) })
     }
@@ -323,26 +324,26 @@ impl Origin {
         self.child.id()
     }
 
-    /// Lets the process have that many files open, sockets among them.
+    /// Limits the number of open files of the process, sockets included.
     pub(crate) fn limit_open_files(&self, files: u64) {
         let pid = rustix::process::Pid::from_raw(i32::try_from(self.child.id()).unwrap());
         let limit = rustix::process::Rlimit { current: Some(files), maximum: Some(files) };
         rustix::process::prlimit(pid, rustix::process::Resource::Nofile, limit).unwrap();
     }
 
-    /// Lets no file of the process grow beyond so many bytes; `None` lifts the limit.
+    /// Limits the size in bytes of each file that the process writes; `None` lifts the limit.
     pub(crate) fn limit_files(&self, bytes: Option<u64>) {
         let pid = rustix::process::Pid::from_raw(i32::try_from(self.child.id()).unwrap());
         let limit = rustix::process::Rlimit { current: bytes, maximum: None };
         rustix::process::prlimit(pid, rustix::process::Resource::Fsize, limit).unwrap();
     }
 
-    /// Waits for the end and gives the exit code.
+    /// Waits for the end; returns the exit code.
     pub(crate) fn wait(&mut self) -> Option<i32> {
         self.child.wait().unwrap().code()
     }
 
-    /// Stops it as an operator does.
+    /// Stops the origin as an operator does, with `SIGTERM`.
     pub(crate) fn stop(mut self) {
         self.signal("-TERM");
         assert_eq!(self.wait(), Some(0));
@@ -361,7 +362,7 @@ impl Drop for Origin {
     }
 }
 
-/// A body that came in chunks (RFC 9112, 7.1); `None` for one that does not end.
+/// Decodes a chunked body (RFC 9112, 7.1); `None` if its end is missing.
 fn unchunked(mut rest: &[u8]) -> Option<Vec<u8>> {
     let mut body = Vec::new();
     loop {

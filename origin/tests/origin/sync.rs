@@ -1,4 +1,4 @@
-//! What a sync does, seen from outside.
+//! The effects of a sync, over HTTP.
 
 use causeway_shared::base::ids::SnapshotVersion;
 use causeway_shared::profiles::view::StoredValue;
@@ -41,7 +41,7 @@ fn a_purchase_in_two_syncs_counts_once_in_own_and_view() {
     assert_eq!(found["person"]["devices"], 2);
 }
 
-/// Seed 1's sample flow, as the origin sees it.
+/// The sample flow of one person on two browsers (docs/CONCEPTS.md), as the origin sees it.
 #[test]
 fn the_sample_flow() {
     let place = Place::new();
@@ -107,9 +107,9 @@ fn a_bad_fact_or_batch_does_not_sink_its_neighbours() {
     ];
     let answer = origin.sync(&SyncRequest { facts, ..SyncRequest::default() });
     assert_eq!((answer.accepted, answer.duplicate), (2, 0));
-    let mut said: Vec<(u32, Option<u32>, &str)> =
+    let mut reported: Vec<(u32, Option<u32>, &str)> =
         answer.rejected.iter().map(|r| (r.batch, r.index, r.code.as_str())).collect();
-    said.sort_unstable();
+    reported.sort_unstable();
     let expected = [
         (0, Some(0), "too_old"),
         (0, Some(2), "ahead"),
@@ -117,7 +117,7 @@ fn a_bad_fact_or_batch_does_not_sink_its_neighbours() {
         (1, None, "malformed"),
         (2, None, "unknown_tenant"),
     ];
-    assert_eq!(said, expected);
+    assert_eq!(reported, expected);
     assert_eq!(origin.metric("causeway_facts_rejected_total{reason=\"ahead\"}"), "1");
 }
 
@@ -168,9 +168,9 @@ fn a_sync_signed_at_another_date_reports_a_wrong_clock_until_a_sync_agrees() {
     let token = place.token("privacy");
     let erase = |member: &str| origin.asked(&token, "POST", "erase", &json!({ "kind": "member", "value": member }));
     let body = sync::encode_request(&request(&[]));
-    // A clock that is half a day ahead of the edge's.
+    // The time of an edge whose clock is half a day late.
     let other = now() - 12 * 3_600_000;
-    // Anybody can say a date.
+    // A sync with a wrong signature does not report a date.
     let forged = origin.call("POST", "/v1/sync", &origin.signed(other, b"another"), &body);
     assert_eq!((forged.status, erase("ann").status), (401, 202));
     let refused = origin.call("POST", "/v1/sync", &origin.signed(other, &body), &body);
@@ -180,9 +180,5 @@ fn a_sync_signed_at_another_date_reports_a_wrong_clock_until_a_sync_agrees() {
     assert_eq!(origin.post_signed(&body).status, 200);
     assert_eq!(erase("bob").status, 202);
     let again = origin.call("POST", "/v1/sync", &origin.signed(other, &body), &body);
-    assert_eq!(
-        (again.status, erase("eve").status),
-        (401, 202),
-        "one that is replayed says nothing beside one that agrees"
-    );
+    assert_eq!((again.status, erase("eve").status), (401, 202), "a replayed sync has no effect after one that agrees");
 }

@@ -1,4 +1,5 @@
-//! The Rust workers that `bench edge` compares with: made from `bench/peers` by worker-build.
+//! The peers of the benches: Rust workers for `bench edge`, which worker-build builds from `xtask/peers`, and Python
+//! packages.
 
 use std::ffi::OsString;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -10,26 +11,26 @@ use crate::project::Project;
 use crate::steps;
 use crate::stop::Stop;
 
-/// The Rust peers: one crate, each of its workers by the features that make it.
+/// The Rust peers: name and cargo features of each worker; all are built from one crate.
 const RUST_PEERS: [(&str, &str); 4] =
     [("empty", ""), ("empty-queue", "queue"), ("read", "read"), ("read-queue", "read,queue")];
 const SHIM: &str = "shim.wasm";
-/// What `bench graph` compares with, from PyPI.
+/// The peer of `bench graph`, from PyPI.
 const SCIPY: &str = "scipy==1.16.3";
-/// What `bench audience` compares with, from PyPI.
+/// The peer of `bench audience`, from PyPI.
 const DUCKDB: &str = "duckdb==2.0.0";
 
-/// A Python with scipy. `None` where there is none.
+/// A Python with scipy; `None` if it cannot be installed.
 pub(crate) fn scipy(project: &Project, stop: &Stop) -> Result<Option<PathBuf>> {
     python(project, "scipy", SCIPY, stop)
 }
 
-/// A Python with DuckDB. `None` where there is none.
+/// A Python with DuckDB; `None` if it cannot be installed.
 pub(crate) fn duckdb(project: &Project, stop: &Stop) -> Result<Option<PathBuf>> {
     python(project, "duckdb", DUCKDB, stop)
 }
 
-/// A Python with a package, in a folder of its own. `None` where there is no Python, or it cannot be installed for it.
+/// A Python with a package, in its own folder; `None` without a Python for which the package can be installed.
 fn python(project: &Project, name: &str, package: &str, stop: &Stop) -> Result<Option<PathBuf>> {
     let folder = project.target.join(name);
     let (python, stamp) = (folder.join("bin/python"), folder.join("stamp"));
@@ -37,19 +38,19 @@ fn python(project: &Project, name: &str, package: &str, stop: &Stop) -> Result<O
         return Ok(Some(python));
     }
     let mut make = project.command("python3");
-    let made = steps::run(&format!("making a folder for {name}"), make.args(["-m", "venv"]).arg(&folder), stop);
+    let made = steps::run(&format!("creating a folder for {name}"), make.args(["-m", "venv"]).arg(&folder), stop);
     let mut install = project.command(&python);
     install.args(["-m", "pip", "install", "--quiet", "--only-binary", ":all:", package]);
     if let Err(error) = made.and_then(|_| steps::run(&format!("installing {name}"), &mut install, stop)) {
         stop.check()?;
-        eprintln!("no {name}: {error:#}");
+        eprintln!("{name} is left out: {error:#}");
         return Ok(None);
     }
     std::fs::write(&stamp, package)?;
     Ok(Some(python))
 }
 
-/// Builds what is not there or older than its source. Returns the folder with one entry a peer.
+/// Builds the peers that are missing or older than their source. Returns the folder with one entry for each peer.
 pub(crate) fn build(project: &Project, env: &[(&'static str, OsString)], stop: &Stop) -> Result<PathBuf> {
     let source = project.root.join("bench/peers");
     let folder = project.target.join("peers");
@@ -79,7 +80,7 @@ pub(crate) fn build(project: &Project, env: &[(&'static str, OsString)], stop: &
     Ok(folder)
 }
 
-/// Names everything that the peers are built from, and with: the compiler and its flags are the edge's.
+/// A hash of the sources of the peers, of the compiler and of its flags, which are those of the edge.
 fn stamp_of(project: &Project, source: &Path) -> Result<String> {
     let mut hasher = DefaultHasher::new();
     let of_peers =

@@ -1,8 +1,8 @@
-//! A worker that does as little as its features say. What it costs is what the `worker` crate costs.
+//! A worker that does only the work of its features, so that its cost is the cost of the `worker` crate.
 
 use worker::{Context, Env, Request, Response, Result, event};
 
-/// The bindings' names and the key, as the bench configures them for all peers.
+/// The names of the bindings and the key, as the bench configures them for all peers.
 #[cfg(feature = "read")]
 const KEY: &str = "v:bench:01930000-0000-7000-8000-000000000001";
 
@@ -22,17 +22,17 @@ async fn read(env: &Env) -> Result<Response> {
     Response::ok(value.map_or(0, |value| value.len()).to_string())
 }
 
-/// After the answer, as the edge does it. The crate has no content type for bytes; a text costs no more.
+/// Sends the message after the answer, as the edge does. The crate has no content type for bytes; a text costs no more.
 #[cfg(feature = "queue")]
 fn send(env: &Env, ctx: &Context) -> Result<()> {
     use worker::{QueueContentType, RawMessageBuilder};
 
     let queue = env.queue("FACTS")?;
-    // The bench says how long the edge's own message is.
+    // The bench passes the length of the edge's message.
     let bytes = env.var("MESSAGE_BYTES")?.to_string().parse().map_err(|_| "MESSAGE_BYTES is not a number")?;
     ctx.wait_until(async move {
         let message = RawMessageBuilder::new("x".repeat(bytes).into()).build_with_content_type(QueueContentType::Text);
-        // A message that is not taken shows itself when the bench counts them.
+        // An error is ignored, because the bench counts the messages.
         let _ = queue.send_raw(message).await;
     });
     Ok(())

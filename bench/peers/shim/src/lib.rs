@@ -1,4 +1,4 @@
-//! Raw WebAssembly without glue: the shim asks for room, writes into it, and calls.
+//! Raw WebAssembly without glue code: the shim gets the address of the input buffer, writes into it, and calls.
 
 use std::cell::UnsafeCell;
 
@@ -11,16 +11,16 @@ unsafe impl Sync for Room {}
 
 static INPUT: Room = Room(UnsafeCell::new([0; ROOM]));
 
-/// Where the shim writes its input, of 128 KiB at most.
+/// Address of the input buffer of at most 128 KiB.
 #[unsafe(no_mangle)]
 pub extern "C" fn room() -> *mut u8 {
     INPUT.0.get().cast()
 }
 
-/// Reads all of the input; gives its length and, above 32 bits, a sum of its bytes.
+/// Reads the whole input; returns its length in the low 32 bits, and a sum of its bytes in the high bits.
 #[unsafe(no_mangle)]
 pub extern "C" fn answer(length: usize) -> u64 {
-    // SAFETY: nobody else holds the room while the module runs.
+    // SAFETY: no other reference to the buffer exists while the module runs.
     let input = unsafe { &*INPUT.0.get() };
     let bytes = &input[..length.min(ROOM)];
     let sum = bytes.iter().fold(0_u32, |sum, byte| sum.wrapping_add(u32::from(*byte)));

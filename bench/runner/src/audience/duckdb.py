@@ -1,4 +1,4 @@
-"""Counts people of a CSV with DuckDB on Parquet: of a sample and of all, each with the median of its milliseconds."""
+"""Counts people with DuckDB on Parquet, of a sample and of all; prints each count with its median milliseconds."""
 
 import statistics
 import sys
@@ -8,7 +8,7 @@ import duckdb
 
 source, parquet, sample, conditions, week, rounds = sys.argv[1:]
 db = duckdb.connect()
-# It would go to standard output, among the answers.
+# The progress bar would be written to standard output, between the results.
 db.execute("SET enable_progress_bar = false")
 names = ["bucket", "city", "age", "vip", "held", "bought", "person"]
 types = ["USMALLINT", "UTINYINT", "UTINYINT", "UTINYINT", "UTINYINT", "UINTEGER", "UINTEGER"]

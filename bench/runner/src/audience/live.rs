@@ -1,5 +1,5 @@
-//! A serving origin that takes in facts at a steady rate, and how long after its acknowledgement one person's change is in the
-//! answers about everybody.
+//! A serving origin that accepts facts at a steady rate: the time from the acknowledgement of a person's change until
+//! the audience counts contain it.
 
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -19,28 +19,29 @@ use crate::ingest::{Load, Shape};
 use crate::origin::Origin;
 use crate::stop::Stop;
 
-/// Facts of one sync, and syncs of a second: 50,000 facts.
+/// Syncs per second, of 1,000 facts each.
 const RATE: u32 = 50;
 const CONNECTIONS: usize = 4;
-/// One fact in so many is of a visitor that was never there.
+/// One fact in this number is of a new visitor.
 const NEWCOMERS: u64 = 20;
-/// How long the rate is kept, and how often a change is looked for meanwhile.
+/// Duration of the load.
 const LASTS: Duration = Duration::from_secs(20);
+/// Interval between two measured changes.
 const PROBED: Duration = Duration::from_millis(300);
-/// Between two looks.
+/// Interval between two counts that wait for a change.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// What was found.
+/// The results of the load.
 pub(super) struct Followed {
-    /// Facts acknowledged, a second.
+    /// Acknowledged facts per second.
     pub(super) rate: f64,
-    /// Seconds from the acknowledgement of a change until a count has it, in order.
+    /// Seconds from the acknowledgement of a change until a count contains it, sorted.
     pub(super) seen: Vec<f64>,
 }
 
 pub(super) fn run(visitors: usize, stop: &Stop) -> Result<Followed> {
     let origin = Origin::start("most_unfolded = 1000000\n", stop, |_| Ok(()))?;
-    // All visitors are there before the clock starts.
+    // All visitors are stored before the clock starts.
     let until = origin.now();
     let known = Shape { facts: visitors, visitors, each_once: true, until, first_in: 0 };
     let known = Load::new(&known, &origin);
@@ -108,7 +109,7 @@ fn probe(origin: &Origin, over: &AtomicBool) -> Result<Vec<f64>> {
     Ok(seen)
 }
 
-/// `None` while the filter's names or the columns are not known yet.
+/// Counts a filter; `None` while its names or the audience index are unknown.
 fn count(origin: &Origin, filter: &serde_json::Value) -> Result<Option<u64>> {
     Ok(origin
         .ask("audience/members?tenant=demo", &json!({ "filter": filter }))?

@@ -1,4 +1,4 @@
-//! SQLite and DuckDB over the same people.
+//! The peers of `audience`: SQLite and DuckDB with the same people.
 
 use std::fs::File;
 use std::io::{BufWriter, Write as _};
@@ -16,11 +16,11 @@ use super::{NOW, SEGMENT, Someone, python};
 use crate::report::median;
 use crate::stop::Stop;
 
-/// Makes Parquet of the file, and prints what it counts and the milliseconds it takes.
+/// Converts the file to Parquet, counts, and prints each count with its milliseconds.
 const DUCKDB: &str = include_str!("duckdb.py");
 const CONDITIONS: &str = "city < 10 AND age >= 30 AND vip = 0 AND held = 1 AND coalesce(bought, 0) <";
 
-/// The data as both have it.
+/// The data of both peers.
 pub(super) struct Peers {
     folder: TempDir,
     conn: Connection,
@@ -36,7 +36,7 @@ impl Peers {
                 person INTEGER, PRIMARY KEY (bucket, person)) WITHOUT ROWID; BEGIN",
         )?;
         let mut csv = BufWriter::with_capacity(1 << 20, File::create(folder.path().join("people.csv"))?);
-        // In the order of the buckets, as both are asked by it.
+        // The rows are in the order of the buckets, because the questions select by bucket.
         let mut order: Vec<(u16, u32)> = (0..people).map(|n| (Someone::of(n).bucket, n)).collect();
         order.sort_unstable();
         {
@@ -55,12 +55,12 @@ impl Peers {
             }
         }
         csv.flush()?;
-        // For the question over everybody: all that it asks for, equalities first.
+        // The index of the question over all people: all its columns, equalities first.
         conn.execute_batch("COMMIT; CREATE INDEX best ON people (held, vip, city, age, bought); ANALYZE")?;
         Ok(Self { folder, conn })
     }
 
-    /// Milliseconds of the sample and of everybody, by SQLite and by DuckDB; infinite where there is none.
+    /// Milliseconds for the sample and for all people, by SQLite and by DuckDB; infinite for a missing peer.
     pub(super) fn ask(&self, sample: &Range<u16>, of_sample: u64, of_all: u64, rounds: u32) -> Result<[[f64; 2]; 2]> {
         let week = NOW.0 - 6 * DAY_MINUTES;
         let in_sample = format!("bucket >= {} AND bucket < {}", sample.start, sample.end);
@@ -81,7 +81,7 @@ impl Peers {
             *value = median(times);
         }
         let Some(python) = python() else {
-            eprintln!("without DuckDB: there is no Python that it can be installed for");
+            eprintln!("DuckDB is left out: there is no Python for which it can be installed");
             return Ok([sqlite, [f64::INFINITY; 2]]);
         };
         let files = [self.folder.path().join("people.csv"), self.folder.path().join("people.parquet")];
@@ -92,8 +92,8 @@ impl Peers {
         let told = String::from_utf8_lossy(&output.stdout);
         let mut duckdb = [0.0; 2];
         for ((line, (_, expected)), value) in told.lines().zip(&questions).zip(&mut duckdb) {
-            let (found, milliseconds) = line.split_once(' ').context("DuckDB told nothing")?;
-            ensure!(found.parse() == Ok(*expected), "DuckDB finds {found}, we {expected}");
+            let (found, milliseconds) = line.split_once(' ').context("DuckDB printed no result")?;
+            ensure!(found.parse() == Ok(*expected), "DuckDB counts {found} people instead of {expected}");
             *value = milliseconds.parse()?;
         }
         Ok([sqlite, duckdb])

@@ -1,4 +1,4 @@
-//! Debian's redis-server on a port of its own, and as much of its protocol (RESP 2) as counting needs.
+//! Debian's redis-server on a free port, and the part of its protocol (RESP 2) that the bench needs.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -9,10 +9,10 @@ use anyhow::{Context as _, Result, bail, ensure};
 use causeway_shared::facts::actions::{ActionQuestion, ActionType, AdAction, AdEntity, AdLevel, Counts};
 use tempfile::TempDir;
 
-/// How long it may take to answer for the first time.
+/// Time for the server to answer for the first time.
 const START: Duration = Duration::from_secs(10);
 
-/// A server that holds nothing on disk; dropped, it is ended.
+/// A server without persistence; a drop ends it.
 #[derive(Debug)]
 pub(crate) struct Redis {
     child: Child,
@@ -22,7 +22,7 @@ pub(crate) struct Redis {
 
 impl Drop for Redis {
     fn drop(&mut self) {
-        // Killed twice or too late does no harm.
+        // An error means that the process has ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -64,7 +64,7 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// One sorted set an entity: its impressions by minute.
+    /// Stores one sorted set for each entity: its impressions by minute.
     pub(crate) fn fill(&mut self, actions: &[AdAction]) -> Result<()> {
         let impressions = || actions.iter().filter(|action| action.verb == ActionType::IMPRESSION);
         let mut text = Vec::new();
@@ -72,7 +72,7 @@ impl Connection {
             for level in AdLevel::ALL {
                 let member = (action.insertion, action.view_type, action.minute.day());
                 let key = key(level, action.entity.at(level));
-                // Debug's blanks would end the word.
+                // A blank of the `Debug` form would end the argument.
                 let member = format!("{member:?}").replace(' ', "");
                 write!(text, "ZADD {key} {} {member}\r\n", action.minute.0)?;
             }
@@ -80,7 +80,7 @@ impl Connection {
         self.ask(&text, impressions().count() * AdLevel::ALL.len()).map(drop)
     }
 
-    /// One pipeline of ZCOUNTs, four a candidate.
+    /// Counts with one pipeline of ZCOUNTs, four for each candidate.
     pub(crate) fn count(&mut self, candidates: &[AdEntity], question: &ActionQuestion<'_>) -> Result<Vec<Counts>> {
         let mut text = Vec::new();
         for entity in candidates {
@@ -92,7 +92,7 @@ impl Connection {
         Ok(counts.as_chunks::<4>().0.to_vec())
     }
 
-    /// Sends commands and reads so many answers: a number, or 0 for `+OK`.
+    /// Sends commands and reads `answers` answers: a number, or 0 for `+OK`.
     fn ask(&mut self, text: &[u8], answers: usize) -> Result<Vec<u32>> {
         self.reader.get_mut().write_all(text)?;
         let mut line = String::new();

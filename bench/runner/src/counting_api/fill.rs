@@ -1,4 +1,4 @@
-//! A store filled beforehand.
+//! Fills the store before the measurement.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use super::people::People;
 use crate::origin::TENANT;
 use crate::stop::Stop;
 
-/// Visitors in one transaction.
+/// Number of visitors in one transaction.
 const GROUP: usize = 5_000;
 
-/// Folds everybody's facts as the origin does, without a log before it.
+/// Folds the facts of all people as the origin does, without the log.
 pub(super) fn fill(config: &Path, people: People, stop: &Stop) -> Result<()> {
     let config = Config::load(config, |_| None)?;
     let keys = key_file::load_checked(&config.keys, &config.edge)?;

@@ -1,5 +1,5 @@
-//! An open loop: requests are due at fixed times, whether or not earlier ones are answered, and each is measured from
-//! when it was due. So a server that falls behind is seen to, and not waited for in silence.
+//! An open-loop load: requests are due at fixed times, whether or not earlier ones are answered. A latency is measured
+//! from the due time, so that it includes the wait behind earlier requests.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -9,27 +9,27 @@ use anyhow::{Result, bail, ensure};
 use crate::load::connect;
 use crate::stop::Stop;
 
-/// One that is this late shows that the rate is too high: no need to go on.
+/// A request of this latency shows that the rate is too high, and ends the step.
 const LATE: Duration = Duration::from_millis(500);
 
-/// How hard it is pressed.
+/// The load of one step.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Step {
-    /// Requests a second, over all connections.
+    /// Requests per second, over all connections.
     pub(super) rate: f64,
     pub(super) connections: usize,
     pub(super) warm_up: Duration,
     pub(super) measured: Duration,
 }
 
-/// How long requests took, in milliseconds.
+/// Percentiles of the latency, in milliseconds.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Latency {
     pub(super) p50: f64,
     pub(super) p99: f64,
 }
 
-/// Sends a step's requests, each drawn by its number.
+/// Sends the requests of a step; `pick` chooses each by its number.
 pub(super) fn press<'r>(
     port: u16,
     request: &(impl Fn(u64) -> &'r [u8] + Sync),

@@ -1,5 +1,5 @@
-//! Many visitors of few actions, made from a seed: as facts for the store, packed for memory, and as they are for the
-//! reference.
+//! Many visitors with few actions, generated from a seed: as facts for the store, packed for memory, and unpacked for
+//! the reference.
 
 use causeway_bench_wasm::counting::entity;
 use causeway_bench_wasm::scramble;
@@ -8,13 +8,14 @@ use causeway_shared::base::time::Minute;
 use causeway_shared::facts::actions::{ActionList, ActionType, AdAction, InsertionHash, ViewType};
 use causeway_shared::facts::fact::{Fact, FactKind};
 
-/// Visits of each, on days of their own or not, and what is done in one.
+/// Visits of each visitor, on random days.
 const VISITS: u64 = 4;
+/// Actions of one visit.
 const ACTIONS: u64 = 5;
 const MINUTE_MS: u64 = 60_000;
 const DAY_MS: u64 = 1_440 * MINUTE_MS;
 
-/// Everybody, as seen from one time.
+/// All visitors at one time.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct People {
     pub(super) now: Millis,
@@ -27,7 +28,7 @@ impl People {
         VisitorId::mint(self.now - 40 * DAY_MS + u64::from(n), [0, 0, 0, 0, 0, 0, a, b, c, d])
     }
 
-    /// One visitor's facts, of the last 30 days, four fifths of them impressions.
+    /// The facts of one visitor over the last 30 days, four fifths of them impressions.
     pub(super) fn facts(self, n: u32) -> impl Iterator<Item = Fact> {
         let visitor = self.visitor(n);
         (0..VISITS * ACTIONS).map(move |i| {

@@ -1,5 +1,5 @@
-//! RocksDB as Pinterest's user action counting lays it out: `[user][bucket type][bucket id]` → the events of that time,
-//! one after the other, as they came. Repeats are found when they are counted.
+//! RocksDB with the layout of Pinterest's user action counting: `[user][bucket type][bucket id]` → the events of that
+//! time in the order of arrival. Repeats are removed when they are counted.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -15,19 +15,19 @@ use rocksdb::{BlockBasedOptions, Cache, DB, Options, ReadOptions};
 
 use crate::asked::Asked;
 
-/// User, bucket type, bucket.
+/// Bytes of a key: user, bucket type, bucket.
 const KEY: usize = 8 + 1 + 4;
-/// Insertion, verb, view type, and the four levels.
+/// Bytes of an event: insertion, action type, view type, and the four levels.
 const EVENT: usize = 6 + 1 + 1 + 4 * 4;
-/// All that is read fits.
+/// Bytes of the block cache, in which all read data fits.
 const CACHE: usize = 1 << 30;
 const BY_DAY: u8 = b'D';
 
-/// The database. Of the three types of buckets it has days, which is what a question about days reads.
+/// The database. Of the three bucket types it has days only, which a question about days reads.
 pub(super) struct Rocks(DB);
 
 impl Rocks {
-    /// The actions that visitors made, repeats among them, compacted.
+    /// Stores the actions of visitors, repeats included, and compacts the database.
     pub(super) fn fill(folder: &Path, visitors: RangeInclusive<u64>, actions: u64) -> Result<Self> {
         let mut blocks = BlockBasedOptions::default();
         blocks.set_block_cache(&Cache::new_lru_cache(CACHE));
@@ -49,7 +49,7 @@ impl Rocks {
         Ok(Self(db))
     }
 
-    /// Reads the range asked for, leaves out repeats, and counts. The range is of whole days.
+    /// Reads the question's range, which must be whole days, leaves out repeats, and counts.
     pub(super) fn count(&self, visitor: i64, asked: &Asked, to: &mut Vec<Counts>) -> Result<()> {
         let verbs = asked.question.verbs;
         let mut counts: HashMap<u64, u32, BuildHasherDefault<Scatter>> =
@@ -79,14 +79,14 @@ impl Rocks {
         Ok(())
     }
 
-    /// Reads the range asked for and no more.
+    /// Reads the question's range without counting.
     pub(super) fn skim(&self, visitor: i64, asked: &Asked) -> Result<()> {
         self.each(visitor, asked, |bucket| {
             black_box(bucket.len());
         })
     }
 
-    /// The buckets of the range asked for, where RocksDB has them.
+    /// Calls `found` with each bucket of the question's range, in RocksDB's memory.
     fn each(&self, visitor: i64, asked: &Asked, mut found: impl FnMut(&[u8])) -> Result<()> {
         let ActionQuestion { from, to, .. } = asked.question;
         let mut read = ReadOptions::default();
@@ -118,7 +118,7 @@ fn place(level: AdLevel, code: u32) -> u64 {
     (level as u64 + 1) << 32 | u64::from(code)
 }
 
-/// The origin's own way to scatter such keys, so that hashing is no handicap.
+/// The hash function of the origin for such keys, so that hashing does not slow down the peer.
 #[derive(Debug, Default)]
 struct Scatter(u64);
 
@@ -131,7 +131,7 @@ impl Hasher for Scatter {
 
     fn write_u64(&mut self, n: u64) {
         let mixed = n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        // The table takes its place from the low bits and a tag from the high ones.
+        // The hash table takes its index from the low bits and a tag from the high bits.
         self.0 = mixed ^ (mixed >> 32);
     }
 }

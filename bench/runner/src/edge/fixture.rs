@@ -1,4 +1,4 @@
-//! The one visitor that all peers meet: a returning one of a person with many more browsers.
+//! The visitor of all calls: a returning visitor of a person with many more browsers.
 
 use std::collections::HashMap;
 
@@ -20,25 +20,25 @@ use serde_json::{Value, json};
 
 use super::market::Market;
 
-/// Named in the Rust peer's source too, which has no configuration to read it from for free.
+/// The visitor's id. The source of the Rust peer repeats it, because a read of its configuration would have a cost.
 pub(crate) const VISITOR: &str = "01930000-0000-7000-8000-000000000001";
 const TENANT: &str = "bench";
-/// As many as make 10 KB of JSON.
+/// Number of siblings with which the snapshot has 10 KB of JSON.
 const SIBLINGS: u64 = 41;
-/// One in so many actions and segments: as many as make, with the siblings, a value of 10 KB as it is stored.
+/// One in this number of actions and segments is stored, so that the stored value has 10 KB with the siblings.
 const HISTORY: usize = 6;
-/// A market that no call asks for, whose ads the actions are of.
+/// Ads of the catalogue that the actions of the person refer to; no call uses this catalogue.
 const PAST_ADS: u64 = 1_000;
-/// Visitors lately cut.
+/// Number of recent cuts in the snapshot.
 const CUTS: u64 = 8;
 const LEDGER_PAGES: u64 = 4;
 
-/// Everything the peers are given.
+/// The input of all peers.
 #[derive(Debug)]
 pub(crate) struct Fixture {
     pub(crate) key: String,
     pub(crate) value: String,
-    /// The same snapshot, as a worker in JavaScript would store it.
+    /// The same snapshot in JSON, as a worker in JavaScript would store it.
     json_value: String,
     tenant: TenantId,
     ring: KeyRing,
@@ -49,17 +49,18 @@ pub(crate) struct Fixture {
     pub(crate) config: String,
     pub(crate) keys: String,
     pub(crate) devices: u64,
-    /// How many bytes of facts the edge sends for one page view.
+    /// Bytes of the message of facts that the edge sends for one page view.
     pub(crate) message_bytes: usize,
-    /// What the KV holds of a catalogue.
+    /// The KV values of the catalogue.
     catalogue: HashMap<String, String>,
     placements: Value,
-    /// The ads that the call gets, by id.
+    /// The expected ads of the call, by id.
     pub(crate) expected: Vec<String>,
 }
 
 impl Fixture {
-    /// Made for this time: cookies that are fresh, facts of the last minutes. With so many ads, and without any a house ad.
+    /// A fixture for this time, with fresh cookies and recent facts, and a catalogue of `ads` ads; 0 means a house ad
+    /// only.
     pub(crate) fn new(now: Millis, ads: u64) -> Result<Self> {
         let (market, one_in) = if ads > 0 { (Market::new(ads, now), 1) } else { (Market::new(PAST_ADS, now), HISTORY) };
         let tenant: TenantId = TENANT.parse()?;
@@ -119,12 +120,12 @@ impl Fixture {
         values
     }
 
-    /// A call with about 300 bytes of JSON, the same for all peers but for whether a page view is counted.
+    /// A call with about 300 bytes of JSON, equal for all peers; `page_view` states whether it counts a page view.
     pub(crate) fn request(&self, page_view: bool) -> Vec<u8> {
         self.call(&self.identity, page_view)
     }
 
-    /// The same with a signature that somebody changed.
+    /// The same call with a forged signature.
     pub(crate) fn forged(&self) -> Vec<u8> {
         let (payload, mac) = self.identity.rsplit_once('.').unwrap_or_default();
         let changed = if mac.starts_with('A') { 'B' } else { 'A' };
@@ -132,13 +133,13 @@ impl Fixture {
         self.call(&format!("{payload}.{changed}{rest}"), false)
     }
 
-    /// Whether an ad's address counts for the visitor that all calls are of.
+    /// Whether an ad's address counts for the visitor of all calls.
     pub(crate) fn names_visitor(&self, address: &str) -> bool {
         let token = address.strip_prefix("/v1/i/").map(|text| ad_token::open(&self.ring, &self.tenant, text, 0));
         matches!(token, Some(Ok(token)) if token.visitor.to_string() == VISITOR)
     }
 
-    /// Whether a Set-Cookie header's value sets a cookie of this name whose signature fits.
+    /// Whether the value of a Set-Cookie header sets a cookie of this name with a valid signature.
     pub(crate) fn signed(&self, name: &str, set_cookie: &str) -> bool {
         let value = set_cookie.strip_prefix(name).and_then(|rest| rest.strip_prefix('='));
         let value = value.and_then(|rest| rest.split(';').next()).unwrap_or_default();
@@ -190,7 +191,7 @@ fn config() -> Value {
 }
 
 fn keys() -> KeySet {
-    // Fixed and public: they sign nothing but this bench's own cookies.
+    // The keys are public, because they sign only the cookies of this bench.
     let ring = |first: u8| {
         let mut secret = [0; 32];
         secret.iter_mut().zip(0_u8..).for_each(|(byte, i)| *byte = first.wrapping_add(i.wrapping_mul(37)));
@@ -217,12 +218,12 @@ fn snapshot(own: VisitorId, unique: AltHash, now: Millis, more: impl Fn(SubConte
     Ok(Snapshot { version, visitor: own, unique: vec![unique], membership, profiles, best: None })
 }
 
-/// The snapshot in JSON, without what a market adds to it.
+/// The snapshot in JSON, without the data of the market.
 fn as_json(snapshot: &Snapshot) -> Result<Value> {
     let Snapshot { version, visitor, unique, membership, profiles, .. } = snapshot;
     let cut = |(visitor, cut): (&VisitorId, &VisitorCut)| json!({ "visitor": visitor.to_string(), "at": cut.at });
     let profile = |(visitor, sub): (&VisitorId, &SubProfile)| {
-        let SubContent { totals, seen, names, .. } = sub.content().context("a sub-profile that cannot be read")?;
+        let SubContent { totals, seen, names, .. } = sub.content().context("the sub-profile cannot be read")?;
         let mut profile = json!({
             "visitor": visitor.to_string(), "version": sub.version().counter, "pages": totals.pages, "sessions": totals.sessions,
             "purchases": totals.purchases, "revenue": totals.revenue, "seen": seen,
@@ -253,13 +254,13 @@ fn sub(n: u64, now: Millis, newest: Option<NewestFacts>, more: impl Fn(SubConten
     SubProfile::pack(SnapshotVersion { restore: 0, counter: 4_800_000 + n }, &more(content))
 }
 
-/// Other visitors, younger than the own one.
+/// Another visitor, younger than the visitor of the calls.
 fn other(n: u64) -> VisitorId {
     let [a, b, c, d, e, f, g, h] = short(n).to_be_bytes();
     VisitorId::mint(1_731_000_000_000 + n * 3_600_000, [a, b, c, d, e, f, g, h, a ^ e, b ^ f])
 }
 
-/// Numbers that look like the random ones they stand for.
+/// A pseudo-random number.
 fn short(n: u64) -> u64 {
     random::finish(n.wrapping_add(1).wrapping_mul(random::GAMMA))
 }
@@ -285,7 +286,7 @@ fn ledger(own: VisitorId, version: SnapshotVersion, now: Millis) -> Ledger {
     ledger
 }
 
-/// The batch that one page view is.
+/// The batch of facts of one page view.
 fn message(tenant: TenantId, visitor: VisitorId, now: Millis) -> Vec<u8> {
     let what = FactKind::Page { session: SessionId::mint(now, [7; 4]) };
     let fact = Fact { position: 0, id: FactId::from_bytes([1; 16]), visitor, received: now, at: now, what };

@@ -1,4 +1,4 @@
-//! A catalogue for all peers, and somebody of a thousand segments and a thousand actions.
+//! A catalogue for all peers, and a person with a thousand segments and a thousand actions.
 
 use std::collections::HashMap;
 
@@ -19,7 +19,7 @@ use causeway_shared::wire::flat;
 use causeway_shared::wire::kv_keys;
 use serde_json::{Value, json};
 
-/// The catalogue, and what its person did.
+/// The catalogue and the history of the person.
 #[derive(Debug)]
 pub(crate) struct Market {
     document: Value,
@@ -28,7 +28,7 @@ pub(crate) struct Market {
 }
 
 impl Market {
-    /// Of so many ads; the person's last action is a few minutes ago.
+    /// A market of this number of ads; the person's last action is a few minutes ago.
     pub(crate) fn new(ads: u64, now: Millis) -> Self {
         let document = decide::document(ads);
         let compiled = decide::compiled(&document);
@@ -41,7 +41,7 @@ impl Market {
         Self { document, compiled, actions }
     }
 
-    /// What the person's own profile holds: one in so many of its actions and segments, and all its attributes.
+    /// The content of the person's own profile: one in `one_in` of its actions and segments, and all its attributes.
     pub(crate) fn content(&self, content: SubContent, one_in: usize) -> SubContent {
         let mut attributes = AttributeMap::default();
         for (token, value) in filters::attributes() {
@@ -52,7 +52,7 @@ impl Market {
         SubContent { actions: actions.pack_actions(), segments, attributes: attributes.pack(), ..content }
     }
 
-    /// The same as a JavaScript programmer would have stored it.
+    /// The history in JSON, as a worker in JavaScript would store it.
     pub(crate) fn as_json(&self) -> Value {
         let action = |action: causeway_shared::facts::actions::AdAction| {
             let insertion: String = action.insertion.0.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -68,7 +68,7 @@ impl Market {
         })
     }
 
-    /// What the KV holds of the catalogue, for all peers.
+    /// The KV values of the catalogue, for all peers.
     pub(crate) fn values(&self, tenant: &TenantId) -> Result<HashMap<String, String>> {
         let (key, digest) = (kv_keys::catalogue_key(tenant, 1), [7; 16]);
         let catalogue: Catalogue = serde_json::from_value(self.document.clone())?;
@@ -83,7 +83,7 @@ impl Market {
         ]))
     }
 
-    /// The page's placements, as a call has them.
+    /// The placements of the page in the form of a call.
     pub(crate) fn placements() -> Value {
         let each = decide::Deciding::placements().into_iter().zip(["top", "middle", "side"]).map(|(placement, id)| {
             let Placement { sizes, view_type: ViewType(code), floor_micros } = placement;
@@ -93,7 +93,7 @@ impl Market {
         each.collect()
     }
 
-    /// The ads that everybody must place, by id.
+    /// The ads that each peer must place, by id.
     pub(crate) fn expected(&self, snapshot: &Snapshot, page: &Value, now: Millis) -> Result<Vec<String>> {
         let own: VisitorId = snapshot.visitor;
         let mut view = JoinedView::default();

@@ -1,4 +1,4 @@
-//! `memory`: how much of it the module has with a large catalogue, and whether it grows with what it answers.
+//! `memory`: the memory of the module with a large catalogue, and its growth over many requests.
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};
@@ -14,22 +14,25 @@ use crate::report::{self, Bar, Line};
 use crate::stop::Stop;
 
 const BENCH: &str = "memory";
-/// What the project allows an isolate, in MB of its platform's 128.
+/// Target of an isolate's memory in MB; the platform allows 128.
 const MOST: Bar = Bar::AtMost(64.0);
 const MB: f64 = 1_000_000.0;
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Requests that are answered on a catalogue of a thousand ads.
+    /// Number of requests with a catalogue of a thousand ads.
     #[arg(long, default_value_t = 200_000)]
     requests: u32,
 }
 
-/// What the module had, in bytes, and to how many requests it gave an ad.
+/// The results of one play.
 #[derive(Debug)]
 struct Told {
+    /// Memory of the module after the first part of the requests, in bytes.
     early: f64,
+    /// Memory of the module at the end, in bytes.
     late: f64,
+    /// Number of requests with an ad.
     placed: f64,
 }
 
@@ -47,7 +50,7 @@ pub(crate) fn run(options: &Options, json: bool, stop: &Stop) -> Result<()> {
     Ok(())
 }
 
-/// A returning visitor and a new one take turns.
+/// Plays requests of a returning visitor and of new visitors in turn.
 fn play(ads: u64, first: u32, requests: u32) -> Result<Told> {
     let now = u64::try_from(SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_millis())?;
     let fixture = Fixture::new(now, ads)?;

@@ -1,4 +1,4 @@
-//! Who takes part, and what each must answer before anything is measured.
+//! The peers, and the check of their answers before the measurement.
 
 use std::path::{Path, PathBuf};
 
@@ -11,26 +11,26 @@ use crate::environment::{self, path};
 use crate::http1::Message;
 use crate::workerd::{Module, Service};
 
-/// The one that is compared with all others.
+/// Name of the edge, which is compared with all others.
 pub(crate) const DECIDE: &str = "decide";
 
-/// One worker.
+/// One worker to measure.
 #[derive(Debug)]
 pub(crate) struct Peer {
     pub(crate) name: String,
-    /// Without and with the queue; one that serves both has one service.
+    /// The services without and with the queue; a peer that serves both has one service.
     pub(crate) services: Vec<Service>,
     pub(crate) says: Says,
 }
 
-/// What a peer's answer is.
+/// The kind of a peer's answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Says {
-    /// One word.
+    /// Any body.
     Anything,
-    /// The value's length.
+    /// The length of the value.
     Length,
-    /// The decision, with this cookie signed, and where the ad `counts` an address that names the visitor.
+    /// The decision with this signed cookie; if `counts` is set, the ad has an address that names the visitor.
     Decision { cookie: &'static str, counts: bool },
 }
 
@@ -71,18 +71,18 @@ impl Says {
         Ok(())
     }
 
-    /// A forged cookie recognises nobody.
+    /// Checks that a peer does not accept a forged cookie.
     pub(crate) fn check_forged(self, answer: &Message<'_>) -> Result<()> {
         if let Self::Decision { .. } = self {
             let json: Value = serde_json::from_slice(answer.body)?;
-            ensure!(json.get("visitor") != Some(&VISITOR.into()), "a forged cookie is believed");
+            ensure!(json.get("visitor") != Some(&VISITOR.into()), "a forged cookie is accepted");
         }
         Ok(())
     }
 }
 
-/// All peers, the edge last; with ads those alone that place any, and the one that only reads. `beside` names other builds of
-/// the edge.
+/// All peers, the edge last. With `ads`, only the peers that place ads and the peer that only reads. `beside` has other
+/// builds of the edge.
 pub(crate) fn all(fixture: &Fixture, ads: bool, beside: &[(String, PathBuf)]) -> Result<Vec<Peer>> {
     let built = path("CAUSEWAY_PEERS")?;
     let js = path("CAUSEWAY_ROOT")?.join("bench/peers/js");
@@ -139,7 +139,7 @@ fn peer(name: &str, modules: [Vec<Module>; 2], says: Says, kv: bool, fixture: &F
     Peer { name: name.to_owned(), services, says }
 }
 
-/// The JavaScript worker in another of its forms.
+/// The JavaScript worker with another variant, by the name of its variable.
 fn with(form: &'static str, mut peer: Peer) -> Peer {
     for service in &mut peer.services {
         service.texts.push((form, "yes".to_owned()));
@@ -158,7 +158,7 @@ fn edge(name: &str, bundle: &Path, fixture: &Fixture) -> Result<Peer> {
     Ok(Peer { name: name.to_owned(), services: vec![service], says: Says::Decision { cookie: LEDGER, counts: true } })
 }
 
-/// What worker-build leaves.
+/// The modules that worker-build writes.
 fn worker_build(folder: &Path) -> Vec<Module> {
     vec![module("index.js", folder.join("index.js")), module("./index_bg.wasm", folder.join("index_bg.wasm"))]
 }

@@ -1,4 +1,4 @@
-"""How many connected components the edges of a file have, and the seconds that took: `components.py FILE VERTICES`."""
+"""Prints the number of connected components of a file of edges, and the seconds: `components.py FILE VERTICES`."""
 
 import sys
 import time

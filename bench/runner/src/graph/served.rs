@@ -1,5 +1,5 @@
-//! The same store, served: what a login costs alone and beside the jobs, and how soon what is new of visitors is published to
-//! all of their people.
+//! The same store with a serving origin: the cost of a login alone and in parallel with jobs, and the time until
+//! changes of visitors are published to all visitors of their people.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::TcpStream;
@@ -25,16 +25,16 @@ use crate::random::Random;
 use crate::report::{self, Bar, Line};
 use crate::stop::Stop;
 
-/// No job runs by itself, and nobody's siblings are told while something is measured.
+/// No timer starts a job, and no sibling is published during a measurement.
 pub(super) const SETTINGS: &str = "sibling_publish_s = 3600
 jobs = { trim_hours = 0, retention_hours = 0, reconcile_hours = 0, rollup_hours = 0, activity_hours = 0, scrub_hours = 0 }
 ";
 const BATCH: usize = 1_000;
-/// KV writes asked for at once.
+/// KV writes that one sync leases.
 const DRAIN: u16 = 50;
-/// Logins of each kind that are measured, and beside `trim`.
+/// Number of measured logins of each kind, and of logins in parallel with `trim`.
 const LOGINS: usize = 2_000;
-/// The segment that is new.
+/// The segment that the bench adds.
 const NEW: SegmentId = SegmentId(4_711);
 
 pub(super) fn run(origin: &Origin, options: &Options, json: bool, stop: &Stop) -> Result<()> {
@@ -45,10 +45,10 @@ pub(super) fn run(origin: &Origin, options: &Options, json: bool, stop: &Stop) -
     let large = edge.logins(&mut person, true, stop, |count| Ok(count < LOGINS))?;
     let reconcile = edge.job("reconcile")?;
     let reconciling = edge.logins(&mut person, false, stop, |_| Ok(edge_of(origin, &reconcile)?.is_null()))?;
-    ensure!(reconciling.len() > 100, "reconcile was over after {} logins", reconciling.len());
+    ensure!(reconciling.len() > 100, "reconcile ended after {} logins, too few to measure", reconciling.len());
     let trim = edge.job("trim")?;
     let trimming = edge.logins(&mut person, false, stop, |count| Ok(count < LOGINS))?;
-    ensure!(edge_of(origin, &trim)?.is_null(), "trim was over too soon");
+    ensure!(edge_of(origin, &trim)?.is_null(), "trim ended before the measurement");
     let p99 = |took: &[Took], of: fn(&Took) -> f64| {
         let mut all: Vec<f64> = took.iter().map(of).collect();
         all.sort_by(f64::total_cmp);
@@ -70,19 +70,19 @@ pub(super) fn run(origin: &Origin, options: &Options, json: bool, stop: &Stop) -
     Ok(())
 }
 
-/// How a run ended; null while it goes on.
+/// The outcome of a run; null while it runs.
 fn edge_of(origin: &Origin, run: &str) -> Result<Value> {
     Ok(origin.admin(&format!("jobs/{run}"))?.get("outcome").cloned().unwrap_or_default())
 }
 
-/// How long a login took, in milliseconds: until it was acknowledged, and until its snapshot was handed out.
+/// Milliseconds of a login: until its acknowledgement, and until its snapshot was leased.
 #[derive(Debug, Clone, Copy)]
 struct Took {
     taken: f64,
     published: f64,
 }
 
-/// Who logs in next: a browser that nobody knows yet, as any member or as the largest.
+/// The next login: of a new browser, as a random member or as the largest member.
 struct People {
     next: u32,
     visitors: u32,
@@ -102,7 +102,7 @@ impl People {
     }
 }
 
-/// What an edge does: it sends facts, and takes what is to be written.
+/// An edge: sends facts and leases KV writes.
 struct Edge<'o> {
     origin: &'o Origin,
     connection: Connection<TcpStream>,
@@ -119,7 +119,7 @@ impl<'o> Edge<'o> {
     fn sync(&mut self, facts: Vec<Fact>, drain: u16) -> Result<(SyncResponse, f64)> {
         let batch =
             (!facts.is_empty()).then(|| facts::encode_batch(&FactBatch { tenant: self.origin.tenant(), facts }));
-        // Facts come by another consumer than the one that writes the KV.
+        // Facts arrive by another consumer than the KV writes.
         let applied = if drain > 0 { std::mem::take(&mut self.applied) } else { Vec::new() };
         let facts = batch.into_iter().collect();
         let request = SyncRequest { facts, drain, applied, ..SyncRequest::default() };
@@ -133,7 +133,7 @@ impl<'o> Edge<'o> {
         Ok((answer, took))
     }
 
-    /// Takes what is to be written until nothing is.
+    /// Leases KV writes until none is due.
     fn drain(&mut self, stop: &Stop) -> Result<Vec<KvWrite>> {
         let mut all = Vec::new();
         loop {
@@ -147,7 +147,7 @@ impl<'o> Edge<'o> {
         }
     }
 
-    /// Logins one after the other, as long as `more` says so.
+    /// Makes logins one after the other while `more` returns true.
     fn logins(
         &mut self,
         people: &mut People,
@@ -180,13 +180,13 @@ impl<'o> Edge<'o> {
                 if let Some(write) = answer.publish.into_iter().find(|write| write.key == key) {
                     break write.value.context("a snapshot without a value")?;
                 }
-                ensure!(start.elapsed().as_secs() < 30, "{key} is not handed out");
+                ensure!(start.elapsed().as_secs() < 30, "{key} was not leased within 30 s");
             };
             all.push(Took { taken, published: start.elapsed().as_secs_f64() * 1e3 });
             let StoredValue::Snapshot(snapshot) = decode_stored(&key, visitor, value.as_bytes())? else {
                 anyhow::bail!("{key} is a tombstone");
             };
-            ensure!(snapshot.membership.devices > 1, "{key} is linked to nobody");
+            ensure!(snapshot.membership.devices > 1, "{key} has no sibling");
         }
         Ok(all)
     }
@@ -197,7 +197,7 @@ impl<'o> Edge<'o> {
     }
 }
 
-/// New segments of many visitors, told to the people that they are of.
+/// Adds a segment to many visitors, and measures the publication to their people.
 fn compact(edge: &mut Edge<'_>, options: &Options, json: bool, stop: &Stop) -> Result<()> {
     let mut random = Random::of(3);
     let new = options.visitors / 50;
@@ -252,7 +252,7 @@ fn compact(edge: &mut Edge<'_>, options: &Options, json: bool, stop: &Stop) -> R
         let StoredValue::Snapshot(snapshot) = decode_stored(&write.key, visitor, value.as_bytes())? else { continue };
         let holds =
             snapshot.profiles.values().filter_map(|of| of.segments()).any(|of| of.iter().any(|(id, _)| id == NEW));
-        ensure!(holds || !snapshot.missing().is_empty(), "{} does not hold what is new of a sibling", write.key);
+        ensure!(holds || !snapshot.missing().is_empty(), "{} lacks the new segment of a sibling", write.key);
     }
     let whole = options.visitors >= 5_000_000;
     let print = |case: String, value, bar: Option<f64>| {

@@ -1,4 +1,4 @@
-//! A store of millions of visitors, written row by row; what `reconcile` says of it, and how fast.
+//! A store of millions of visitors, written row by row; the result and the speed of `reconcile` on it.
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -25,24 +25,24 @@ use crate::random::Random;
 use crate::report::{self, Bar, Line};
 use crate::stop::Stop;
 
-/// People of more than one visitor, whose number of visitors is made wrong: what the plan must find.
+/// Number of people of several visitors with a wrong count of visitors, which the plan must find.
 const WRONG: u32 = 1_000;
-/// The member that a fifth of all visitors are of.
+/// The member to which a fifth of all visitors belong.
 pub(super) const SUPER: u32 = 0;
-/// Indices that are made at the end.
+/// Indexes that are created after the rows.
 const LATER: [&str; 4] = ["visitors_by_person", "people_by_master", "evidence_of_id", "claims_of_id"];
 
-/// The member of a visitor.
+/// The member of a visitor; `None` for a visitor without a link.
 pub(super) fn member(visitor: u32, visitors: u32) -> Option<u32> {
     match visitor % 5 {
         0 => Some(SUPER),
-        // Two and a half visitors each.
+        // On average, a member has two and a half visitors.
         1 | 2 => Some(1 + u32::try_from(Random::of(visitor.into()).below(u64::from(visitors) * 4 / 25)).unwrap_or(0)),
         _ => None,
     }
 }
 
-/// What a member's id is hashed to.
+/// The hash of a member's id.
 pub(super) fn hash(member: u32) -> [u8; 16] {
     Random::of(u64::from(member) << 32).sixteen()
 }
@@ -52,7 +52,7 @@ pub(super) fn id(number: u32) -> VisitorId {
     VisitorId::mint(1_790_000_000_000 + u64::from(number), [0, 0, 0, 0, 0, 0, a, b, c, d])
 }
 
-/// Fills the store of a configuration, and measures what needs nobody that serves it.
+/// Fills the store of a configuration, and runs the measurements without a serving origin.
 pub(super) fn run(config: &Path, options: &Options, json: bool, stop: &Stop) -> Result<()> {
     let data = config.with_file_name("data");
     eprintln!("storing {} visitors", options.visitors);
@@ -62,7 +62,7 @@ pub(super) fn run(config: &Path, options: &Options, json: bool, stop: &Stop) -> 
     let expected = json!([options.visitors, links, people, { "devices": WRONG }]);
     let found =
         ["visitors", "links", "people", "differences"].map(|field| told.get(field).cloned().unwrap_or_default());
-    ensure!(Value::from(found.to_vec()) == expected, "the plan says {found:?}, not {expected}");
+    ensure!(Value::from(found.to_vec()) == expected, "the plan has {found:?} instead of {expected}");
     let whole = options.visitors >= 5_000_000;
     let print = |case: String, value, unit, bar: f64| {
         let bar = whole.then_some(Bar::AtMost(bar));
@@ -71,7 +71,7 @@ pub(super) fn run(config: &Path, options: &Options, json: bool, stop: &Stop) -> 
     let of = format!("{:.1} M visitors, {:.1} M links", f64::from(options.visitors) / 1e6, f64::from(links) / 1e6);
     print(format!("plan of reconcile, {of}"), took, "s", 15.0);
     print(format!("memory of it, {of}"), peak, "MB", 500.0);
-    // As of a serving origin: where the operating system has it, and asked before.
+    // As with a serving origin, the file is in the page cache, and earlier checks have run.
     std::io::copy(&mut std::fs::File::open(store::store_file(&data))?, &mut std::io::sink())?;
     let conn = store::open_readonly(&data)?;
     checks(&conn, tenant, options, false, stop)?;
@@ -81,7 +81,7 @@ pub(super) fn run(config: &Path, options: &Options, json: bool, stop: &Stop) -> 
     Ok(())
 }
 
-/// Rows as the origin would have them; gives how many people there are.
+/// Writes rows like those of the origin; returns the tenant and the number of people.
 fn fill(data: &Path, visitors: u32, stop: &Stop) -> Result<(TenantNo, u32)> {
     const PERSON: &str = "INSERT INTO people VALUES (?1, ?2, ?3, ?4, 1, 1, NULL, zeroblob(16), 1000)";
     const VISITOR: &str = "INSERT INTO visitors
@@ -99,7 +99,7 @@ fn fill(data: &Path, visitors: u32, stop: &Stop) -> Result<(TenantNo, u32)> {
         indices.push(made);
     }
     let segments = CheckedBytes(segments());
-    // Of each member the first visitor, whose row is the person's, and how many there are.
+    // The first visitor of each member, whose row is the person's, and the number of its visitors.
     let mut firsts: BTreeMap<u32, (u32, u32)> = BTreeMap::new();
     conn.execute_batch("BEGIN")?;
     for visitor in 0..visitors {
@@ -140,7 +140,7 @@ fn fill(data: &Path, visitors: u32, stop: &Stop) -> Result<(TenantNo, u32)> {
     Ok((tenant, u32::try_from(people.len())?))
 }
 
-/// The segments that every visitor is in.
+/// The segments of each visitor.
 fn segments() -> Vec<u8> {
     let mut segments = SegmentMap::default();
     let stamp = WriteStamp { at: 1, order: 1 };
@@ -148,7 +148,7 @@ fn segments() -> Vec<u8> {
     segments.pack()
 }
 
-/// The command's plan, how long it took, and the most memory it had.
+/// The plan of the command, its seconds, and its peak memory in MB.
 fn reconcile(config: &Path, stop: &Stop) -> Result<(Value, f64, f64)> {
     let mut command = Command::new(path("CAUSEWAY_ORIGIN_BIN")?);
     command.arg("--config").arg(config).args(["--output", "json", "job", "run", "reconcile", "--dry-run"]);
@@ -157,7 +157,7 @@ fn reconcile(config: &Path, stop: &Stop) -> Result<(Value, f64, f64)> {
     let mut peak = 0.0;
     while child.try_wait()?.is_none() {
         stop.check().inspect_err(|_| drop(child.kill()))?;
-        // It only grows: what it was a moment before the end is what it was.
+        // The peak only grows, so the last reading before the end is accurate.
         peak = memory(&child).unwrap_or(peak);
         std::thread::sleep(Duration::from_millis(20));
     }
@@ -167,7 +167,7 @@ fn reconcile(config: &Path, stop: &Stop) -> Result<(Value, f64, f64)> {
     Ok((serde_json::from_slice(&output.stdout)?, took, peak))
 }
 
-/// The most memory a process had so far, in megabytes; none once it has ended.
+/// Peak memory of a process in MB; `None` after its end.
 fn memory(child: &Child) -> Option<f64> {
     let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
@@ -175,7 +175,7 @@ fn memory(child: &Child) -> Option<f64> {
     Some(kib * 1_024.0 / 1e6)
 }
 
-/// The 99th of a hundred checks, in microseconds: half of pairs that are one person.
+/// P99 of a check in microseconds; half of the pairs belong to one person.
 fn checks(conn: &Connection, tenant: TenantNo, options: &Options, large: bool, stop: &Stop) -> Result<f64> {
     let mut random = Random::of(u64::from(large));
     let mut any = || u32::try_from(random.below(options.visitors.into())).unwrap_or_default();
@@ -198,5 +198,5 @@ fn checks(conn: &Connection, tenant: TenantNo, options: &Options, large: bool, s
         ensure!(connected == (a == b || whose.is_some() && whose == others), "{a} and {b}: {found:?}");
     }
     took.sort_by(f64::total_cmp);
-    took.get(took.len() * 99 / 100).copied().context("nothing was checked")
+    took.get(took.len() * 99 / 100).copied().context("no connection was checked")
 }

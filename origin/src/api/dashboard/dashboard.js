@@ -1,10 +1,10 @@
-// The dashboard: what the admin side says, for people to read. It decides nothing, and keeps nothing but the token and the
-// tenant's name, for as long as the tab is open. What came from outside is put on the page as text alone.
+// The dashboard shows the answers of the admin API. It decides nothing. Session storage holds the token and the tenant's
+// name until the tab is closed. Values from outside are inserted as text, never as HTML.
 
-/** How often it is asked how the origin is. */
-const EVERY_MS = 5_000;
-/** And how far a run is. */
-const STEP_MS = 1_000;
+/** Interval between two updates of the system health. */
+const HEALTH_INTERVAL_MS = 5_000;
+/** Interval between two reads of a run's progress. */
+const PROGRESS_INTERVAL_MS = 1_000;
 
 const $ = (id) => document.getElementById(id);
 const number = (value) => new Intl.NumberFormat("en").format(value);
@@ -19,7 +19,7 @@ function made(name, attributes = {}, ...children) {
   return element;
 }
 
-/** Fills a table: a head, and rows of texts, numbers or elements. */
+/** Fills a table with a head and rows; a cell is a text, a number or an element. */
 function fill(table, head, rows) {
   const cell = (value) => {
     if (value instanceof Node) return made("td", {}, value);
@@ -37,55 +37,55 @@ function say(text) {
   $("said").textContent = text;
 }
 
-/** `turn` counts what the page was opened with: an answer to a token or a tenant of before is no answer any more. */
+/** `turn` counts the changes of token or tenant. An answer that was requested in an earlier turn is discarded. */
 const access = { token: sessionStorage.getItem("token") ?? "", tenant: sessionStorage.getItem("tenant") ?? "", turn: 0 };
 
-/** Asks the admin side. What it refuses is thrown, in its own words. */
+/** Calls the admin API. A refusal is thrown as an error with the message of the API. */
 async function ask(path, { query = {}, ...options } = {}) {
   const { turn } = access;
   const url = new URL(`/admin/v1/${path}`, location.href);
   for (const [name, value] of Object.entries({ ...(access.tenant && { tenant: access.tenant }), ...query })) url.searchParams.set(name, value);
   const answer = await fetch(url, { ...options, headers: { authorization: `Bearer ${access.token}`, ...options.headers } });
   const body = await answer.json();
-  if (turn !== access.turn) throw new Error("nobody waits for this answer any more");
+  if (turn !== access.turn) throw new Error("the answer belongs to a previous token or tenant");
   if (!answer.ok) throw new Error(body?.error?.message ?? `${path}: ${answer.status}`);
   return body;
 }
 
-/** Does something for the person at the page, and says why where it cannot be done. */
-async function attempt(what) {
+/** Runs an action of the user, and shows the message of its error, if any. */
+async function attempt(action) {
   const { turn } = access;
-  let told = "";
+  let message = "";
   try {
-    await what();
+    await action();
   } catch (error) {
-    told = error.message;
+    message = error.message;
   }
-  if (turn === access.turn) say(told);
+  if (turn === access.turn) say(message);
 }
 
-/** The samples of a metrics page: `name` or `name{label="value"}`, and the number. */
+/** The samples of a metrics page: `name` or `name{label="value"}`, each with its number. */
 function samples(text) {
   const lines = text.split("\n").filter((line) => line !== "" && !line.startsWith("#"));
   return new Map(lines.map((line) => [line.slice(0, line.lastIndexOf(" ")), Number(line.slice(line.lastIndexOf(" ") + 1))]));
 }
 
-/** What is looked at first, and above what it is bad: the alerts of `docs/DEPLOY.md`, which says what to do then. */
-const LOOKED_AT = [
-  ["Facts counted", "causeway_facts_accepted_total"],
-  ["Facts in the log, not folded yet", "causeway_unfolded_facts", 1_000_000],
+/** Title, metric and alert threshold of each row. The thresholds and the remedies are in `docs/DEPLOY.md`, part 9. */
+const HEALTH_ROWS = [
+  ["Events accepted", "causeway_facts_accepted_total"],
+  ["Backlog: events not folded yet", "causeway_unfolded_facts", 1_000_000],
   ["Age of the newest sync, s", "causeway_last_sync_age_seconds", 180],
-  ["Age of the facts queue, s", "causeway_queue_age_seconds", 60],
-  ["KV writes that wait", "causeway_outbox_depth", 5_000],
-  ["Age of the oldest of them, s", "causeway_outbox_age_seconds", 120],
-  ["Facts lost at the edges", "causeway_edge_facts_lost_total", 0],
-  ["Messages that edges gave up on", "causeway_edge_dead_letters_total", 0],
-  ["Requests of bots, not counted", 'causeway_edge_filtered_requests_total{reason="bot"}'],
-  ["Prefetches, not counted", 'causeway_edge_filtered_requests_total{reason="prefetch"}'],
-  ["Transactions that failed", "causeway_commit_failures_total", 0],
+  ["Age of the event queue, s", "causeway_queue_age_seconds", 60],
+  ["Pending KV writes", "causeway_outbox_depth", 5_000],
+  ["Age of the oldest pending KV write, s", "causeway_outbox_age_seconds", 120],
+  ["Events lost at the edge", "causeway_edge_facts_lost_total", 0],
+  ["Dead letters", "causeway_edge_dead_letters_total", 0],
+  ["Requests of bots (not counted)", 'causeway_edge_filtered_requests_total{reason="bot"}'],
+  ["Prefetches (not counted)", 'causeway_edge_filtered_requests_total{reason="prefetch"}'],
+  ["Failed transactions", "causeway_commit_failures_total", 0],
 ];
 
-/** As many runs as the admin side lists at once: of some jobs there are many. */
+/** The most runs that one call of the admin API lists. */
 const RUNS = 1_000;
 
 let jobs = [];
@@ -97,26 +97,26 @@ async function health() {
     const [{ reason }, text] = await Promise.all([ready.json(), metrics.text()]);
     const found = samples(text);
     jobs = [...found.keys()].flatMap((name) => name.match(/^causeway_job_seconds\{job="(.+)"\}$/)?.[1] ?? []);
-    const state = (bad) => made("span", { class: bad ? "bad" : "good" }, bad ? "look at this" : "good");
+    const state = (bad) => made("span", { class: bad ? "bad" : "good" }, bad ? "alert" : "ok");
     const row = ([title, name, bad]) => [title, found.get(name) ?? "–", bad === undefined ? "" : state(!(found.get(name) <= bad))];
-    fill($("health"), ["What", "Now", ""], [["Takes syncs", ready.ok ? "yes" : reason, state(!ready.ok)], ...LOOKED_AT.map(row)]);
+    fill($("health"), ["Metric", "Value", "Status"], [["Accepts syncs", ready.ok ? "yes" : reason, state(!ready.ok)], ...HEALTH_ROWS.map(row)]);
   } catch {
-    fill($("health"), ["What", "Now", ""], [["The origin", "does not answer", made("span", { class: "bad" }, "look at this")]]);
+    fill($("health"), ["Metric", "Value", "Status"], [["Origin", "does not answer", made("span", { class: "bad" }, "alert")]]);
   }
 }
 
 async function showJobs() {
   const { runs } = await ask("jobs", { query: { limit: RUNS } });
-  // All tenants' runs are listed; those of most jobs are no tenant's.
+  // The list has the runs of all tenants. A run of most jobs belongs to no tenant.
   const own = ({ tenant }) => !tenant || !access.tenant || tenant === access.tenant;
   const newest = new Map();
   for (const run of runs.filter(own)) if (!newest.has(run.job)) newest.set(run.job, run);
-  // Of some jobs there may be so many runs that those of others are not among them.
-  const others = runs.length < RUNS ? [] : jobs.filter((job) => !newest.has(job));
-  for (const job of others) newest.set(job, (await ask("jobs", { query: { job, limit: RUNS } })).runs.find(own));
-  const how = (run) => {
+  // Frequent jobs may fill the list; the newest run of each job that is missing from it is requested separately.
+  const missing = runs.length < RUNS ? [] : jobs.filter((job) => !newest.has(job));
+  for (const job of missing) newest.set(job, (await ask("jobs", { query: { job, limit: RUNS } })).runs.find(own));
+  const outcome = (run) => {
     if (!run) return "never";
-    if (!run.ended_ms) return run.started_ms ? `${number(run.done)} of ${number(run.all)}` : "waits";
+    if (!run.ended_ms) return run.started_ms ? `${number(run.done)} of ${number(run.all)}` : "waiting";
     return made("span", { class: run.outcome === "done" ? "good" : "bad" }, `${run.outcome}${run.dry_run ? " (plan)" : ""}`);
   };
   const button = (job, title, dryRun) => {
@@ -128,19 +128,19 @@ async function showJobs() {
     const run = newest.get(job);
     const took = run?.ended_ms ? ((run.ended_ms - run.started_ms) / 1_000).toFixed(1) : "–";
     const buttons = made("span", {}, button(job, "Plan", true), " ", button(job, "Run", false));
-    return [job, time(run?.started_ms), took, how(run), buttons];
+    return [job, time(run?.started_ms), took, outcome(run), buttons];
   };
-  fill($("jobs"), ["Job", "Began (UTC)", "Took, s", "Outcome", ""], jobs.map(row));
+  fill($("jobs"), ["Job", "Started (UTC)", "Duration, s", "Outcome", ""], jobs.map(row));
 }
 
-/** Starts a job, and shows how far it is until it has ended, and then what it said. */
+/** Starts a job, and shows its progress until it has ended, then its report. */
 async function start(job, dryRun) {
   if (!dryRun && !confirm(`Run ${job}? “Plan” shows what it would change.`)) return;
   const { turn } = access;
   let run = await ask(`jobs/${job}`, { method: "POST", query: { dry_run: dryRun } });
   while (!run.ended_ms) {
     await showJobs();
-    await new Promise((done) => setTimeout(done, STEP_MS));
+    await new Promise((done) => setTimeout(done, PROGRESS_INTERVAL_MS));
     if (turn !== access.turn) return;
     run = await ask(`jobs/${run.run}`);
   }
@@ -157,12 +157,12 @@ async function showPerson() {
   const totals = ({ pages, sessions, purchases, revenue_micros: revenue }) =>
     `${number(pages)} pages, ${number(sessions)} sessions, ${number(purchases)} purchases, ${money(revenue)}`;
   const link = (of) => `${of.kind ?? "visitor"} ${of.hash ?? of.visitor} by ${of.source}, ${of.weight}${of.flag ? `, ${of.flag}` : ""}${of.stands ? "" : ", ended"}`;
-  fill($("person"), ["What", "Held"], [
+  fill($("person"), ["Field", "Value"], [
     ["Visitor", found.visitor],
     ["Person", `${found.person.master}, ${found.person.devices} devices`],
-    ["Visitors of it", (found.person.members ?? []).join(" ")],
-    ["Its own", totals(found.own)],
-    ["Over the person", totals(found.view)],
+    ["Visitors of the person", (found.person.members ?? []).join(" ")],
+    ["Visitor's own data", totals(found.own)],
+    ["Person's view", totals(found.view)],
     ["Seen (UTC)", `${time(found.first_seen_ms)} to ${time(found.last_seen_ms)}`],
     ["Links", (found.links ?? []).map(link).join("; ") || "none"],
     ["Experiments", (found.experiments ?? []).map((of) => `${of.experiment}: ${of.arm}`).join(", ") || "none"],
@@ -178,18 +178,18 @@ async function showCatalogue() {
     of.campaign, money(of.spent_micros), of.budget_micros === null ? "–" : money(of.budget_micros), money(of.spent_today_micros),
     of.daily_budget_micros === null ? "–" : money(of.daily_budget_micros), of.pace_ppm === null ? "–" : percent(of.pace_ppm / 1e6),
   ];
-  fill($("budgets"), ["Campaign", "Spent", "of", "Today", "of", "Pace"], budgets.map(budget));
+  fill($("budgets"), ["Campaign", "Spent", "Budget", "Spent today", "Daily budget", "Pacing"], budgets.map(budget));
   return versions.length > 0;
 }
 
-/** An interval as a line, and its value as a dot, between 0 and the most. */
-function interval(of, most) {
+/** Draws an interval as a line and its value as a dot, on a scale from 0 to `max`. */
+function interval(of, max) {
   const svg = (name, attributes) => {
     const element = document.createElementNS("http://www.w3.org/2000/svg", name);
     for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
     return element;
   };
-  const x = (value) => 4 + (184 * value) / (most || 1);
+  const x = (value) => 4 + (184 * value) / (max || 1);
   const drawn = svg("svg", { viewBox: "0 0 192 16", "aria-hidden": "true" });
   drawn.append(svg("line", { x1: x(of.low), x2: x(of.high), y1: 8, y2: 8 }), svg("circle", { cx: x(of.value), cy: 8, r: 4 }));
   return drawn;
@@ -201,37 +201,37 @@ async function showExperiments(hasCatalogue) {
   const shown = [];
   for (const id of ids) {
     const found = await ask(`experiments/${encodeURIComponent(id)}`);
-    const most = Math.max(...found.arms.map((arm) => arm.rate?.high ?? 0));
+    const max = Math.max(...found.arms.map((arm) => arm.rate?.high ?? 0));
     const range = (of) => (of ? `${percent(of.value)} (${percent(of.low)} to ${percent(of.high)})` : "–");
-    const table = made("table", {}, made("caption", {}, `Conversion: ${found.conversion}. 95 % intervals, the uplift against the control`));
+    const table = made("table", {}, made("caption", {}, `Conversion: ${found.conversion}. Rates and uplift against the control, with 95 % intervals`));
     const arm = (of) => [
       `${of.arm}${of.control ? " (control)" : ""}`, percent(of.share_now / 10_000), of.recipients, of.converted, range(of.rate),
-      of.rate ? interval(of.rate, most) : "", range(of.uplift),
+      of.rate ? interval(of.rate, max) : "", range(of.uplift),
     ];
     fill(table, ["Arm", "Traffic", "People", "Converted", "Rate", "", "Uplift"], found.arms.map(arm));
-    const bad = found.sample_ratio?.mismatch ? [made("p", { class: "bad" }, "The traffic was not split as it was to be: believe none of this.")] : [];
+    const bad = found.sample_ratio?.mismatch ? [made("p", { class: "bad" }, "Sample ratio mismatch: the traffic was not split by the shares of the arms. Do not use these results.")] : [];
     shown.push(made("h3", {}, id), ...bad, table);
   }
   $("experiments").replaceChildren(...(shown.length > 0 ? shown : [made("p", {}, "none")]));
 }
 
 async function estimate() {
-  $("estimate").textContent = "looking …";
+  $("estimate").textContent = "Estimating …";
   try {
     const filter = JSON.parse($("filter").value);
     const body = JSON.stringify({ filter });
-    const told = await ask("audience/estimate", { method: "POST", body, headers: { "content-type": "application/json" } });
-    const [least, most] = told.interval;
+    const answer = await ask("audience/estimate", { method: "POST", body, headers: { "content-type": "application/json" } });
+    const [low, high] = answer.interval;
     $("estimate").textContent =
-      `About ${number(Math.round(told.estimate))} people (${number(Math.round(least))} to ${number(Math.round(most))}) of ${number(told.population)}: ` +
-      `${number(told.found)} found among ${number(told.sample_size)} looked at, in ${told.seconds.toFixed(2)} s.`;
+      `About ${number(Math.round(answer.estimate))} people (${number(Math.round(low))} to ${number(Math.round(high))}) of ${number(answer.population)}: ` +
+      `${number(answer.found)} of ${number(answer.sample_size)} sampled people match (${answer.seconds.toFixed(2)} s).`;
   } catch (error) {
     $("estimate").textContent = "";
     throw error;
   }
 }
 
-/** Everything that needs a token, and nothing of the one before. */
+/** Shows the sections that need a token, without data of the previous token or tenant. */
 async function open() {
   access.turn += 1;
   for (const table of document.querySelectorAll("[data-needs-token] table, #report")) table.hidden = true;
@@ -239,25 +239,25 @@ async function open() {
   $("experiments").replaceChildren();
   $("estimate").textContent = "";
   for (const section of document.querySelectorAll("[data-needs-token]")) section.hidden = access.token === "";
-  if (access.token === "") return say("Most of this needs a token: `causeway token create --role viewer --name me`.");
+  if (access.token === "") return say("Enter a token to see all sections. `causeway token create --role viewer --name me` creates one.");
   await attempt(async () => {
     await showJobs();
     await showExperiments(await showCatalogue());
   });
 }
 
-/** One at a time: the answer that comes last is to the question that stands there. */
-function on(form, what) {
+/** Runs an action when a form is submitted, one at a time, so that the shown answer belongs to the shown input. */
+function on(form, action) {
   const button = $(form).querySelector("button");
   $(form).addEventListener("submit", async (event) => {
     event.preventDefault();
     button.disabled = true;
-    await attempt(what);
+    await attempt(action);
     button.disabled = false;
   });
 }
 
-on("who", showPerson);
+on("lookup", showPerson);
 on("audience", estimate);
 $("access").addEventListener("submit", (event) => {
   event.preventDefault();
@@ -270,4 +270,4 @@ $("token").value = access.token;
 $("tenant").value = access.tenant;
 await health();
 await open();
-setInterval(health, EVERY_MS);
+setInterval(health, HEALTH_INTERVAL_MS);
