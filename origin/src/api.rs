@@ -1,26 +1,31 @@
-//! The origin's HTTP side: what is shared by all routes, and the routes that say how the origin is.
+//! The HTTP side of the origin: its state, its router, and the steps that all routes share.
 
 pub mod serve;
 pub mod tokens;
 
-mod admin;
-mod asked;
+mod admission;
 mod attributes;
 mod audience;
+mod audiences;
 mod audit;
 mod catalogue;
+mod counts;
 mod dashboard;
 mod erase;
 mod error;
 mod events;
 mod experiments;
+mod health;
 mod jobs;
 mod links;
 pub(crate) mod listener;
+mod openapi;
 mod people;
+mod proofs;
 mod segments;
 mod sends;
 mod sync;
+mod visitors;
 
 use std::error::Error;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -32,16 +37,15 @@ use axum::http::uri::Authority;
 use axum::http::{HeaderValue, StatusCode, Version, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
 use causeway_shared::base::ids::Millis;
 use causeway_shared::facts::fact::Fact;
 use causeway_shared::keys::key_ring::KeySet;
 use causeway_shared::wire::facts::{self, FactBatch};
 use causeway_shared::wire::sync::SyncRequest;
-use serde_json::json;
 use tower::ServiceBuilder;
 use tower_http::set_header::SetResponseHeaderLayer;
 use tower_http::timeout::{RequestBodyDeadlineLayer, TimeoutError};
+use utoipa_axum::router::OpenApiRouter;
 
 pub use crate::base::config::HttpLimits;
 pub use error::ApiError;
@@ -62,25 +66,25 @@ use crate::store::tenants::TenantContext;
 use crate::store::write_txn::TxnRules;
 use crate::views::readers::ReaderPool;
 
-/// What a write says that it has applied, to be answered once it is folded: the outbox answers after what came before it,
-/// and an entry 0 was never handed out.
+/// Acknowledgement of a write that is to be answered after its fold: the outbox answers an acknowledgement after
+/// everything that came earlier, and it never hands out the entry 0.
 const AFTER_ALL: &[u64] = &[0];
 
-/// No answer is kept by a browser or a proxy: most are about people.
+/// Browsers and proxies must not store an answer, because most answers are about people.
 const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
-/// And none is taken for anything else than it says it is.
+/// Browsers must not guess another media type than the answer's.
 const NOSNIFF: HeaderValue = HeaderValue::from_static("nosniff");
 
-/// The error of what is durable and not folded yet.
+/// Code of the error for a write that is durable and not folded yet.
 const UNFOLDED: &str = "not_folded";
 
-/// A body, bounded in size; [`router`] bounds its time.
+/// Reads a body of at most `most` bytes; [`router`] bounds its time. `what` names the body in the message.
 async fn read_body(body: Body, what: &str, most: usize) -> Result<Bytes, ApiError> {
     axum::body::to_bytes(body, most).await.map_err(|e| {
         if is_caused_by_timeout(&e) {
             return ApiError::new(StatusCode::REQUEST_TIMEOUT, "timeout", format!("{what} did not come in time"));
         }
-        // The only other reason is a caller that left, who reads no answer.
+        // The only other cause is a caller that closed the connection, which reads no answer.
         ApiError::too_large(what, most)
     })
 }
@@ -89,40 +93,40 @@ fn is_caused_by_timeout(e: &(dyn Error + 'static)) -> bool {
     std::iter::successors(Some(e), |&e| e.source()).any(|e| e.is::<TimeoutError>())
 }
 
-/// What every request sees.
+/// State that all requests share.
 #[derive(Debug)]
 pub struct ApiState {
-    /// The configuration.
+    /// Configuration of the origin.
     pub config: Config,
-    /// The keys.
+    /// Keys of the origin and its tenants.
     pub keys: KeySet,
-    /// What is counted.
+    /// Metrics of the process.
     pub metrics: Arc<Metrics>,
     live: OnceLock<OpenStore>,
     writer: Mutex<Option<Writer>>,
-    /// Places for long bodies whose signature is not checked yet.
+    /// Permits for the long bodies of syncs, which are in memory before their signature is checked.
     long_bodies: tokio::sync::Semaphore,
-    /// Held by one while a segment's expiry is read and written, by many while segments are written.
+    /// Held exclusively from the read of a segment's expiry to its write, and shared by writes of segments.
     extending: tokio::sync::RwLock<()>,
 }
 
-/// What there is once the store is open.
+/// The store and its threads, after the store was opened.
 #[derive(Debug)]
 pub struct OpenStore {
-    /// What all transactions have in common.
+    /// Rules of all write transactions.
     pub rules: Arc<TxnRules>,
-    /// The read-only connections.
+    /// Read-only connections for requests.
     pub readers: ReaderPool,
-    /// One more for what is measured: that nothing else is answered is to be seen.
+    /// A read-only connection for metrics alone, so that they are readable while requests hold all others.
     pub measuring: ReaderPool,
-    /// The way to the jobs.
+    /// Handle of the jobs' thread.
     pub jobs: JobScheduler,
-    /// All people in columns.
+    /// Audience index of all people.
     pub audience: Audience,
 }
 
 impl ApiState {
-    /// An origin whose store is not open yet.
+    /// The state before the store is open.
     #[must_use]
     pub fn new(config: Config, keys: KeySet) -> Self {
         Self {
@@ -136,14 +140,15 @@ impl ApiState {
         }
     }
 
-    /// From now on, syncs are taken.
+    /// Takes syncs from now on.
     pub fn go_live(&self, live: OpenStore, writer: Writer) {
         *self.writer.lock().unwrap_or_else(PoisonError::into_inner) = Some(writer);
-        // Once only: a second store would be a mistake of the caller, and is left alone.
+        // A second store would be a bug of the caller; the first one stays.
         drop(self.live.set(live));
     }
 
-    /// From now on, no sync is taken and no job begun; those under way are finished, the job between two transactions.
+    /// Takes no sync and starts no job from now on. A sync in progress is finished; a job ends between two
+    /// transactions.
     pub fn drain(&self) {
         if let Some(live) = self.live() {
             live.jobs.stop();
@@ -152,13 +157,13 @@ impl ApiState {
         drop(self.writer.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 
-    /// The store, once it is open.
+    /// The store; `None` before it is open.
     #[must_use]
     pub fn live(&self) -> Option<&OpenStore> {
         self.live.get()
     }
 
-    /// What requests read, once the store is open.
+    /// The store; a 503 before it is open.
     fn opened(&self) -> Result<&OpenStore, ApiError> {
         self.live().ok_or_else(|| ApiError::unavailable("not_ready", "the store is being opened"))
     }
@@ -167,9 +172,9 @@ impl ApiState {
         self.writer.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The time of what ends all that was until then. A clock that is wrong, which takes no sync, would have it end what
-    /// is yet to come, and no command undoes that. Before the first sync, also one that is refused for its time, there is nothing to
-    /// tell it by.
+    /// The time for a change that ends all earlier facts, such as an erasure; a 503 while the clock may be wrong. Under
+    /// a clock that is ahead, such a change would also end later facts, and no command could undo it. A sync confirms
+    /// the clock. Before the first sync nothing contradicts the clock, and the time is used.
     fn dated(&self) -> Result<Millis, ApiError> {
         let now = clock::now();
         if self.metrics.vouches(now) == Some(false) {
@@ -180,17 +185,17 @@ impl ApiState {
         Ok(now)
     }
 
-    /// Takes one fact of the admin side, durably.
+    /// Takes one fact of the admin side; it is durable afterwards.
     async fn take(&self, tenant: &TenantContext, fact: Fact) -> Result<(), ApiError> {
         self.take_with(tenant, vec![fact], None, &[]).await
     }
 
-    /// Takes facts of the admin side, as somebody says them, and waits until the store holds what they come to.
+    /// Takes facts of the admin side with their attribution, and waits until they are folded.
     async fn take_folded(&self, tenant: &TenantContext, facts: Vec<Fact>, said: Attribution) -> Result<(), ApiError> {
         self.take_with(tenant, facts, Some(said), AFTER_ALL).await
     }
 
-    /// Waits until what was taken before is folded, where it can be folded now.
+    /// Waits until all earlier facts are folded. A failure is ignored: the later steps report it.
     async fn fold_before(&self, tenant: &TenantContext) {
         drop(self.take_with(tenant, Vec::new(), None, AFTER_ALL).await);
     }
@@ -216,7 +221,7 @@ impl ApiState {
         }
     }
 
-    /// Why syncs are not taken now; `None` when they are.
+    /// Reason for which the origin takes no sync now; `None` where it takes syncs.
     #[must_use]
     pub fn not_ready(&self) -> Option<&'static str> {
         match (self.live(), self.writer()) {
@@ -228,24 +233,24 @@ impl ApiState {
     }
 }
 
-/// All routes, and what holds for each of them.
+/// All routes with the layers that apply to each of them.
 pub fn router(app: Arc<ApiState>) -> Router {
     let nosniff = SetResponseHeaderLayer::overriding(header::X_CONTENT_TYPE_OPTIONS, NOSNIFF);
     let no_store = SetResponseHeaderLayer::if_not_present(header::CACHE_CONTROL, NO_STORE);
     let layers = ServiceBuilder::new()
         .layer(nosniff)
-        // But for the dashboard's files, which have no data.
+        // The files of the dashboard, which contain no data, set their own.
         .layer(no_store)
         .layer(middleware::from_fn_with_state(Arc::clone(&app), check_request))
         .layer(RequestBodyDeadlineLayer::new(app.config.http.body_time));
     routes(app).layer(layers)
 }
 
-/// Refuses a request without one host, and counts the one whose body was late.
+/// Refuses a request without exactly one valid host, and counts a body that was late.
 async fn check_request(State(app): State<Arc<ApiState>>, request: Request, next: Next) -> Response {
     if !has_valid_host(&request) {
         let message = "one Host header is needed: a name or an address, and a port";
-        // What such a sender means by the bytes that follow is as unsure.
+        // The meaning of the bytes that follow is as uncertain as the host.
         let close = (header::CONNECTION, HeaderValue::from_static("close"));
         return ([close], ApiError::new(StatusCode::BAD_REQUEST, "bad_host", message)).into_response();
     }
@@ -256,8 +261,8 @@ async fn check_request(State(app): State<Arc<ApiState>>, request: Request, next:
     answer
 }
 
-/// Whether the Host header is as RFC 9112 §3.2 demands: two parts of the way here that go by different ones of two would
-/// see different requests. Before HTTP/1.1 there may be none.
+/// Whether the Host header is as RFC 9112 §3.2 demands: with two headers, a proxy and the origin could read different
+/// ones. A request before HTTP/1.1 may have none.
 fn has_valid_host(request: &Request) -> bool {
     let mut hosts = request.headers().get_all(header::HOST).iter();
     match (hosts.next(), hosts.next()) {
@@ -267,26 +272,33 @@ fn has_valid_host(request: &Request) -> bool {
     }
 }
 
-fn routes(app: Arc<ApiState>) -> Router {
-    Router::new()
-        .route("/healthz", get(healthz))
-        .route("/readyz", get(readyz))
-        .route("/metrics", get(show_metrics))
-        .route("/v1/sync", post(sync::answer_sync))
+/// All routes with their descriptions.
+fn described_routes() -> OpenApiRouter<Arc<ApiState>> {
+    OpenApiRouter::new()
+        .merge(health::routes())
+        .merge(sync::routes())
         .merge(dashboard::routes())
-        .merge(admin::routes())
-        .merge(segments::routes())
-        .merge(experiments::routes())
+        .merge(openapi::routes())
         .merge(attributes::routes())
-        .merge(events::routes())
         .merge(audience::routes())
-        .merge(sends::routes())
+        .merge(audiences::routes())
         .merge(audit::routes())
         .merge(catalogue::routes())
+        .merge(counts::routes())
         .merge(erase::routes())
+        .merge(events::routes())
+        .merge(experiments::routes())
         .merge(jobs::routes())
         .merge(links::routes())
         .merge(people::routes())
+        .merge(proofs::routes())
+        .merge(segments::routes())
+        .merge(sends::routes())
+        .merge(visitors::routes())
+}
+
+fn routes(app: Arc<ApiState>) -> Router {
+    Router::from(described_routes())
         .fallback(|| async { ApiError::new(StatusCode::NOT_FOUND, "not_found", "there is nothing here") })
         .method_not_allowed_fallback(|| async {
             ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", "this path takes another method")
@@ -294,7 +306,7 @@ fn routes(app: Arc<ApiState>) -> Router {
         .with_state(app)
 }
 
-/// Why facts were not taken, as every route says it.
+/// The answer for facts that were not taken.
 fn unavailable_error(e: &WriteError) -> ApiError {
     let code = match e {
         WriteError::Busy => "busy",
@@ -305,37 +317,12 @@ fn unavailable_error(e: &WriteError) -> ApiError {
     ApiError::unavailable(code, e.to_string())
 }
 
-/// Random bytes, for a fact's id and the like.
+/// Random bytes, for the id of a fact and similar uses.
 fn random_bytes<const N: usize>() -> Result<[u8; N], ApiError> {
     clock::random_bytes().map_err(|e| ApiError::unavailable("random", e.to_string()))
 }
 
-/// The process answers: nothing is said of the store.
-async fn healthz(State(app): State<Arc<ApiState>>) -> Response {
-    let last = app.metrics.last_sync_ms.get();
-    let age = (last > 0).then(|| clock::steady_now().saturating_sub(last));
-    let body = json!({"status": "ok", "version": env!("CARGO_PKG_VERSION"), "last_sync_age_ms": age});
-    axum::Json(body).into_response()
-}
-
-/// Whether syncs are taken: for load balancers.
-async fn readyz(State(app): State<Arc<ApiState>>) -> Response {
-    match app.not_ready() {
-        None => axum::Json(json!({"ready": true})).into_response(),
-        Some(reason) => {
-            let body = axum::Json(json!({"ready": false, "reason": reason}));
-            (StatusCode::SERVICE_UNAVAILABLE, body).into_response()
-        }
-    }
-}
-
-async fn show_metrics(State(app): State<Arc<ApiState>>) -> Response {
-    measure_process(&app).await;
-    let page = app.metrics.render(clock::now(), clock::steady_now(), app.not_ready().is_none());
-    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], page).into_response()
-}
-
-/// Counts what is told and changes by itself: what waits for being folded and for the KV, and the jobs' runs.
+/// Updates the metrics that change without a request: backlog, outbox, quarantine and the runs of jobs.
 pub async fn measure_process(app: &ApiState) {
     if let Some(live) = app.live() {
         app.metrics.unfolded.set(live.readers.unfolded() as u64);

@@ -3,6 +3,7 @@
 //! and a thread rewrites these rows ([`follow`]). The index holds no data of its own: a process loads it from its file
 //! or builds it from the store.
 
+pub mod answers;
 pub mod best_times;
 
 pub mod carried_sends;

@@ -364,6 +364,11 @@ pub(crate) fn place<'a>(
     }
 }
 
+/// An answer as callers read it.
+pub(crate) fn as_json(answer: impl serde::Serialize) -> serde_json::Value {
+    serde_json::to_value(answer).unwrap()
+}
+
 pub(crate) fn visitor(n: u32) -> VisitorId {
     let [a, b, c, d] = n.to_be_bytes();
     VisitorId::mint(NOW - 1_000_000 + u64::from(n), [0, 0, 0, 0, 0, 0, a, b, c, d])

@@ -127,7 +127,7 @@ proptest! {
     #[test]
     fn actions_in_any_order_and_batch_give_the_same_set(all in actions(), cut in any::<prop::sample::Index>(), seed in any::<u64>()) {
         let mut shuffled = all.clone();
-        shuffled.sort_by_key(|a| common::scramble(seed ^ u64::from(a.minute.0) ^ u64::from(a.insertion.0[0])));
+        shuffled.sort_by_key(|a| crate::common::scramble(seed ^ u64::from(a.minute.0) ^ u64::from(a.insertion.0[0])));
         let (first, second) = shuffled.split_at(cut.index(shuffled.len() + 1));
         prop_assert_eq!(set(first).join(set(second)), set(&all));
     }

@@ -1,90 +1,183 @@
-//! Attributes on the admin side: by visitor, by alternate id, and the tenant's names.
+//! Attributes on the admin side: by visitor, by alternate id, and the names of a tenant.
 
 use std::sync::Arc;
 
-use axum::Router;
+use axum::Json;
 use axum::extract::{Query, Request, State};
 use axum::http::StatusCode;
-use axum::response::IntoResponse;
-use axum::routing::{get, post};
+use axum::response::IntoResponse as _;
 use causeway_shared::facts::attributes::NameDictionary;
-use serde::Deserialize;
-use serde_json::json;
+use rusqlite::Connection;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
-use super::asked::{
-    Answer, ById, ByLookup, ForgetNames, PathParts, admit, admit_as, admit_to, checked_reason, read_json,
-    write as write_store,
+use super::admission::{
+    Answer, ForgetNames, JsonAnswer, LookupPath, PathParts, TenantQuery, VisitorPath, admit, admit_as, admit_to,
+    checked_reason, read_json, write as write_store,
 };
-use super::audience::start_run;
-use super::segments::{Meant, read_owner, visitor_owner};
+use super::audiences::start_run;
+use super::segments::{PathOwner, read_owner, visitor_owner};
 use super::{AFTER_ALL, ApiError, ApiState, random_bytes};
 use crate::api::tokens::TokenRole;
 use crate::base::job_kinds::JobKind;
-use crate::maintenance::forget_names::{self, ForgetError};
+use crate::jobs::runs::RunAnswer;
+use crate::maintenance::forget_names::{self, ForgetError, ForgetPlanAnswer};
 use crate::store::names;
 use crate::store::tenants::TenantContext;
-use crate::views::attributes::{self, AttributeWrite};
+use crate::store::write_txn;
+use crate::views::attributes::{self, AttributeLists, AttributeNamePage, AttributeWrite, RefusedAttribute};
 use crate::views::read::{StoreView, VisitorView};
 use crate::views::segments::SegmentOwner;
 
-pub(super) fn routes() -> Router<Arc<ApiState>> {
-    Router::new()
-        .route("/admin/v1/attributes", get(show_names))
-        .route("/admin/v1/attributes/forget", post(forget_names))
-        .route("/admin/v1/visitors/{id}/attributes", get(show_visitor).put(write_visitor))
-        .route("/admin/v1/lookups/{kind}/{value}/attributes", get(show_lookup).put(write_lookup))
+pub(super) fn routes() -> OpenApiRouter<Arc<ApiState>> {
+    OpenApiRouter::new()
+        .routes(routes!(list_attribute_names))
+        .routes(routes!(forget_attribute_names))
+        .routes(routes!(show_visitor_attributes, write_visitor_attributes))
+        .routes(routes!(show_lookup_attributes, write_lookup_attributes))
 }
 
-async fn show_visitor(State(app): State<Arc<ApiState>>, PathParts(id): ById, request: Request) -> Answer {
+/// The result of a write of attributes.
+#[derive(Debug, Serialize, ToSchema)]
+struct WrittenAttributes {
+    /// Id of the visitor.
+    #[schema(format = "uuid")]
+    visitor: String,
+    /// Number of written and removed attributes.
+    written: usize,
+    /// The refused attributes.
+    rejected: Vec<RefusedAttribute>,
+}
+
+/// Attribute names that are forgotten.
+#[derive(Debug, Serialize, ToSchema)]
+struct ForgottenAttributes {
+    /// The names.
+    names: Vec<String>,
+    /// The run of the job `trim` that removes the values.
+    run: RunAnswer,
+}
+
+/// Lists the attributes of a visitor and of its person.
+#[utoipa::path(
+    get,
+    path = "/admin/v1/visitors/{id}/attributes",
+    params(VisitorPath, TenantQuery),
+    responses(
+        (status = 200, description = "The attributes.", body = AttributeLists),
+        (status = 404, description = "`unknown_visitor`: the store has no such visitor."),
+    ),
+    security(("bearer" = ["viewer"]))
+)]
+async fn show_visitor_attributes(
+    State(app): State<Arc<ApiState>>,
+    PathParts(VisitorPath { id }): PathParts<VisitorPath>,
+    request: Request,
+) -> JsonAnswer<AttributeLists> {
     show_attributes(&app, visitor_owner(&id), request).await
 }
 
-async fn show_lookup(State(app): State<Arc<ApiState>>, PathParts((kind, value)): ByLookup, request: Request) -> Answer {
+/// Lists the attributes of the visitor of an alternate id and of its person.
+#[utoipa::path(
+    get,
+    path = "/admin/v1/lookups/{kind}/{value}/attributes",
+    params(LookupPath, TenantQuery),
+    responses(
+        (status = 200, description = "The attributes.", body = AttributeLists),
+        (status = 404, description = "`unknown_visitor`: no visitor was seen with the id."),
+    ),
+    security(("bearer" = ["viewer"]))
+)]
+async fn show_lookup_attributes(
+    State(app): State<Arc<ApiState>>,
+    PathParts(LookupPath { kind, value }): PathParts<LookupPath>,
+    request: Request,
+) -> JsonAnswer<AttributeLists> {
     show_attributes(&app, Ok(SegmentOwner::Lookup(kind, value)), request).await
 }
 
-async fn write_visitor(State(app): State<Arc<ApiState>>, PathParts(id): ById, request: Request) -> Answer {
+/// Writes attributes of a visitor. An invalid attribute is refused alone.
+#[utoipa::path(
+    put,
+    path = "/admin/v1/visitors/{id}/attributes",
+    params(VisitorPath, TenantQuery),
+    request_body = AttributeWrite,
+    responses(
+        (status = 200, description = "The written and the refused attributes.", body = WrittenAttributes),
+        (
+            status = 400,
+            description = "`refused`: nothing was written; `field` is the name of the first refused attribute. \
+                `bad_json`: the body is invalid."
+        ),
+        (status = 404, description = "`unknown_visitor`: the store has no such visitor."),
+    ),
+    security(("bearer" = ["operator"]))
+)]
+async fn write_visitor_attributes(
+    State(app): State<Arc<ApiState>>,
+    PathParts(VisitorPath { id }): PathParts<VisitorPath>,
+    request: Request,
+) -> JsonAnswer<WrittenAttributes> {
     write(&app, visitor_owner(&id), request).await
 }
 
-async fn write_lookup(
+/// Writes attributes of the visitor of an alternate id. An invalid attribute is refused alone.
+#[utoipa::path(
+    put,
+    path = "/admin/v1/lookups/{kind}/{value}/attributes",
+    params(LookupPath, TenantQuery),
+    request_body = AttributeWrite,
+    responses(
+        (status = 200, description = "The written and the refused attributes.", body = WrittenAttributes),
+        (
+            status = 400,
+            description = "`refused`: nothing was written; `field` is the name of the first refused attribute. \
+                `bad_json`: the body is invalid."
+        ),
+        (status = 404, description = "`unknown_visitor`: no visitor was seen with the id."),
+    ),
+    security(("bearer" = ["operator"]))
+)]
+async fn write_lookup_attributes(
     State(app): State<Arc<ApiState>>,
-    PathParts((kind, value)): ByLookup,
+    PathParts(LookupPath { kind, value }): PathParts<LookupPath>,
     request: Request,
-) -> Answer {
+) -> JsonAnswer<WrittenAttributes> {
     write(&app, Ok(SegmentOwner::Lookup(kind, value)), request).await
 }
 
-async fn show_attributes(app: &ApiState, whose: Meant, request: Request) -> Answer {
+async fn show_attributes(app: &ApiState, owner: PathOwner, request: Request) -> JsonAnswer<AttributeLists> {
     let (parts, _) = request.into_parts();
-    let (_, _, answer) = read_owner(app, &parts, TokenRole::Viewer, whose, attributes::describe_attributes).await?;
-    Ok(axum::Json(answer).into_response())
+    let (_, _, answer) = read_owner(app, &parts, TokenRole::Viewer, owner, attributes::describe_attributes).await?;
+    Ok(Json(answer))
 }
 
-async fn write(app: &ApiState, whose: Meant, request: Request) -> Answer {
+async fn write(app: &ApiState, owner: PathOwner, request: Request) -> JsonAnswer<WrittenAttributes> {
     let (parts, body) = request.into_parts();
     admit(app, &parts, TokenRole::Operator).await?;
     let write: AttributeWrite = read_json(body).await?;
-    let said = write.clone();
-    let after = move |view: &StoreView<'_>, of: &VisitorView| attributes::stamp_after(view, of, &said);
-    let (tenant, visitor, after) = read_owner(app, &parts, TokenRole::Operator, whose, after).await?;
+    let wanted = write.clone();
+    let after = move |view: &StoreView<'_>, of: &VisitorView| attributes::stamp_after(view, of, &wanted);
+    let (tenant, visitor, after) = read_owner(app, &parts, TokenRole::Operator, owner, after).await?;
     let (now, id) = (app.dated()?.max(after), random_bytes()?);
     let checked = |names: &NameDictionary| attributes::attribute_facts(names, visitor, &write, now, id);
-    let (facts, mut refused) = checked(&names_of(app, &tenant).await?);
+    let (facts, mut rejected) = checked(&names_of(app, &tenant).await?);
     if !facts.is_empty() {
-        // Answered once it is folded, by what the names are then: of two who write a new one at once, the first decides.
+        // The answer uses the names after the fold: of two calls that write a new name at once, the first decides its
+        // type.
         app.take_with(&tenant, facts, None, AFTER_ALL).await?;
-        refused = checked(&names_of(app, &tenant).await?).1;
+        rejected = checked(&names_of(app, &tenant).await?).1;
     }
-    let written = write.set.len() + write.remove.len() - refused.len();
+    let written = write.set.len() + write.remove.len() - rejected.len();
     if written == 0 {
-        let refused = refused.into_iter().next();
+        let refused = rejected.into_iter().next();
         let (name, message) =
             refused.map_or(("set".to_owned(), "nothing is written".to_owned()), |r| (r.name, r.message));
         return Err(ApiError::field(name, "refused", message));
     }
-    let answer = json!({ "visitor": visitor.to_string(), "written": written, "rejected": refused });
-    Ok(axum::Json(answer).into_response())
+    Ok(Json(WrittenAttributes { visitor: visitor.to_string(), written, rejected }))
 }
 
 async fn names_of(app: &ApiState, tenant: &TenantContext) -> Result<NameDictionary, ApiError> {
@@ -92,27 +185,66 @@ async fn names_of(app: &ApiState, tenant: &TenantContext) -> Result<NameDictiona
     Ok(app.opened()?.readers.read(move |view| names::load_dictionary(view.conn, no)).await?)
 }
 
-#[derive(Deserialize)]
+/// The page of names that a call reads.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 struct NamesQuery {
+    /// Number of the page, from 0. A page has 1,000 names.
     #[serde(default)]
     page: usize,
 }
 
-async fn show_names(State(app): State<Arc<ApiState>>, request: Request) -> Answer {
+/// Lists the attribute names of a tenant in the order of their first use, 1,000 a page.
+#[utoipa::path(
+    get,
+    path = "/admin/v1/attributes",
+    params(NamesQuery, TenantQuery),
+    responses((status = 200, description = "A page of names.", body = AttributeNamePage)),
+    security(("bearer" = ["viewer"]))
+)]
+async fn list_attribute_names(State(app): State<Arc<ApiState>>, request: Request) -> JsonAnswer<AttributeNamePage> {
     let (parts, _) = request.into_parts();
     let (_, known) = admit_to(&app, &parts, TokenRole::Viewer).await?;
     let bad = |_| ApiError::field("page", "bad_query", "a page is a number from 0 on");
     let Query(NamesQuery { page }) = Query::try_from_uri(&parts.uri).map_err(bad)?;
-    Ok(axum::Json(attributes::names_page(&names_of(&app, &known).await?, page)).into_response())
+    Ok(Json(attributes::names_page(&names_of(&app, &known).await?, page)))
 }
 
-/// Takes names back, and has the job remove their values; a dry run gives the plan alone.
-async fn forget_names(State(app): State<Arc<ApiState>>, request: Request) -> Answer {
+/// Forgets attribute names, for example names that strangers used up.
+///
+/// A name that the catalogue, an audience or a send uses is refused. The job `trim` removes the values, and a day later
+/// new names can use the room.
+#[utoipa::path(
+    post,
+    path = "/admin/v1/attributes/forget",
+    params(TenantQuery),
+    request_body = ForgetNames,
+    responses(
+        (status = 200, description = "The plan of a dry run.", body = ForgetPlanAnswer),
+        (
+            status = 202,
+            description = "The names are forgotten, and the run removes the values.",
+            body = ForgottenAttributes
+        ),
+        (
+            status = 400,
+            description = "`bad_json`, `bad_reason`, or `bad_names`: no attribute has one of the names, or no name or \
+                too many names are given."
+        ),
+        (
+            status = 409,
+            description = "`in_use`: the catalogue, an audience or a send uses a name, which the message names. \
+                Nothing was changed."
+        ),
+    ),
+    security(("bearer" = ["operator"]))
+)]
+async fn forget_attribute_names(State(app): State<Arc<ApiState>>, request: Request) -> Answer {
     let (parts, body) = request.into_parts();
     let (live, tenant, token) = admit_as(&app, &parts, TokenRole::Operator).await?;
-    let ForgetNames { names, dry_run, reason: why } = read_json(body).await?;
-    let said = token.attribution(checked_reason(why)?);
-    // Values may be acknowledged and not stored yet: with them the names would come back.
+    let ForgetNames { names, dry_run, reason } = read_json(body).await?;
+    let attribution = token.attribution(checked_reason(reason)?);
+    // Values may be acknowledged and not folded yet: their fold would bring the names again.
     app.fold_before(&tenant).await;
     if dry_run {
         let plan =
@@ -120,16 +252,16 @@ async fn forget_names(State(app): State<Arc<ApiState>>, request: Request) -> Ans
                 Err(ForgetError::Store(e)) => Err(e),
                 plan => Ok(plan),
             });
-        return Ok(axum::Json(plan.await?.map_err(forget_error)?.to_json(false)).into_response());
+        return Ok(Json(plan.await?.map_err(forget_error)?.to_answer(false)).into_response());
     }
     let rules = Arc::clone(&live.rules);
-    let forgotten: Vec<String> = names.iter().cloned().collect();
-    let run = move |conn: &mut rusqlite::Connection| {
-        forget_names::mark_names(conn, &rules, crate::store::write_txn::draw_inputs()?, &tenant, &names, &said)
+    let forgotten = names.iter().cloned().collect();
+    let run = move |conn: &mut Connection| {
+        forget_names::mark_names(conn, &rules, write_txn::draw_inputs()?, &tenant, &names, &attribution)
     };
     write_store(&app, run).await?.map_err(forget_error)?;
-    let answer = json!({ "names": forgotten, "run": start_run(live, JobKind::Trim).await? });
-    Ok((StatusCode::ACCEPTED, axum::Json(answer)).into_response())
+    let answer = ForgottenAttributes { names: forgotten, run: start_run(live, JobKind::Trim).await? };
+    Ok((StatusCode::ACCEPTED, Json(answer)).into_response())
 }
 
 fn forget_error(e: ForgetError) -> ApiError {

@@ -1,35 +1,56 @@
-//! The dashboard: one page for people over the routes that there are for programs. It has no data and no rights of its own: who
-//! looks at it gives a token, which the browser keeps as long as the tab is open.
+//! The dashboard: a web page over the routes of the admin side. The page has no data and no rights of its own. It asks
+//! for a token, which the browser stores until the tab is closed.
 
 use std::sync::Arc;
 
-use axum::Router;
 use axum::http::header;
 use axum::response::IntoResponse;
-use axum::routing::get;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
 use super::ApiState;
 
-/// Nothing from elsewhere runs, is loaded, or has it in a frame.
+/// Content security policy: the page loads and runs its own files only, and no page can show it in a frame.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; \
     form-action 'none'; frame-ancestors 'none'";
 
-pub(super) fn routes() -> Router<Arc<ApiState>> {
-    Router::new()
-        .route("/", get(|| static_file("text/html; charset=utf-8", include_str!("dashboard/dashboard.html"))))
-        .route(
-            "/dashboard.css",
-            get(|| static_file("text/css; charset=utf-8", include_str!("dashboard/dashboard.css"))),
-        )
-        .route(
-            "/dashboard.js",
-            get(|| static_file("text/javascript; charset=utf-8", include_str!("dashboard/dashboard.js"))),
-        )
+pub(super) fn routes() -> OpenApiRouter<Arc<ApiState>> {
+    OpenApiRouter::new().routes(routes!(show_page)).routes(routes!(show_style)).routes(routes!(show_script))
 }
 
-async fn static_file(kind: &'static str, text: &'static str) -> impl IntoResponse {
+/// The dashboard.
+#[utoipa::path(
+    get,
+    path = "/",
+    responses((status = 200, description = "The page. It asks for a token.", body = String, content_type = "text/html"))
+)]
+async fn show_page() -> impl IntoResponse {
+    static_file("text/html; charset=utf-8", include_str!("dashboard/dashboard.html"))
+}
+
+/// The style of the dashboard.
+#[utoipa::path(
+    get,
+    path = "/dashboard.css",
+    responses((status = 200, description = "The style sheet.", body = String, content_type = "text/css"))
+)]
+async fn show_style() -> impl IntoResponse {
+    static_file("text/css; charset=utf-8", include_str!("dashboard/dashboard.css"))
+}
+
+/// The script of the dashboard.
+#[utoipa::path(
+    get,
+    path = "/dashboard.js",
+    responses((status = 200, description = "The script.", body = String, content_type = "text/javascript"))
+)]
+async fn show_script() -> impl IntoResponse {
+    static_file("text/javascript; charset=utf-8", include_str!("dashboard/dashboard.js"))
+}
+
+fn static_file(media_type: &'static str, text: &'static str) -> impl IntoResponse {
     let headers = [
-        (header::CONTENT_TYPE, kind),
+        (header::CONTENT_TYPE, media_type),
         (header::CONTENT_SECURITY_POLICY, POLICY),
         (header::CACHE_CONTROL, "no-cache"),
         (header::REFERRER_POLICY, "no-referrer"),

@@ -1,31 +1,35 @@
-//! Jobs on the admin side: start one, look at runs.
+//! Jobs on the admin side: the start of a run, and the list of runs.
 
 use std::sync::Arc;
 
-use axum::Router;
+use axum::Json;
 use axum::extract::{Query, Request, State};
 use axum::http::request::Parts;
 use axum::http::{StatusCode, Uri};
 use axum::response::IntoResponse as _;
-use axum::routing::get;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
-use super::asked::{Answer, ById, PathParts, admit_to_all, admit_token, named_tenant, require_all_tenants};
+use super::admission::{
+    Answer, JsonAnswer, PathParts, TenantQuery, admit_to_all, admit_token, named_tenant, require_all_tenants,
+};
+use super::error::{ErrorAnswer, ErrorDetail};
 use super::{ApiError, ApiState};
 use crate::api::tokens::TokenRole;
 use crate::base::clock;
 use crate::base::job_kinds::{JobKind, Trigger};
-use crate::jobs::runs::{self, RunRequest};
+use crate::jobs::runs::{self, RunAnswer, RunRequest};
 
-/// Runs told when no `limit` is said.
+/// Runs on a page without a `limit`.
 const LISTED: usize = 20;
 
-pub(super) fn routes() -> Router<Arc<ApiState>> {
-    Router::new().route("/admin/v1/jobs", get(list_runs)).route("/admin/v1/jobs/{job}", get(show_run).post(start_job))
+pub(super) fn routes() -> OpenApiRouter<Arc<ApiState>> {
+    OpenApiRouter::new().routes(routes!(list_runs)).routes(routes!(show_run, start_job))
 }
 
-/// What a query says, of a list and of a start.
+/// Parameters of a list of runs and of a start.
 #[derive(Debug, Deserialize)]
 struct JobQuery {
     job: Option<String>,
@@ -34,12 +38,69 @@ struct JobQuery {
     dry_run: bool,
 }
 
+/// The runs that a call lists.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+#[expect(dead_code, reason = "describes the part of `JobQuery` that a list reads")]
+struct RunListParams {
+    /// Only the runs of this job.
+    job: Option<JobKind>,
+    /// Most runs on the page. The store retains the newest 100 runs of each job, or of each tenant's trainings, and in
+    /// addition 100 dry runs.
+    #[param(minimum = 1, maximum = 1000, default = 20)]
+    limit: Option<u32>,
+}
+
+/// How a run is started.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+#[expect(dead_code, reason = "describes the part of `JobQuery` that a start reads")]
+struct StartParams {
+    /// Report the plan and change nothing.
+    #[param(default = false)]
+    dry_run: Option<bool>,
+}
+
+/// The job that a start names.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Path)]
+struct JobPath {
+    /// Name of the job.
+    #[param(value_type = JobKind)]
+    job: String,
+}
+
+/// The run that a call shows. The route has the parameter's name from the start of a job.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Path)]
+struct RunPath {
+    /// Number of the run.
+    #[param(value_type = i64)]
+    job: String,
+}
+
+/// Runs of jobs.
+#[derive(Debug, Serialize, ToSchema)]
+struct RunList {
+    /// The runs, the newest first.
+    runs: Vec<RunAnswer>,
+}
+
+/// The refusal of a start while a run of the same job waits or works.
+#[derive(Debug, Serialize, ToSchema)]
+struct RunConflict {
+    #[serde(flatten)]
+    error: ErrorAnswer,
+    /// The run that waits or works.
+    run: RunAnswer,
+}
+
 fn read_query(uri: &Uri) -> Result<JobQuery, ApiError> {
     let bad = |_| {
         let message = format!("`job` is a job's name, `limit` 1 to {}, `dry_run` true or false", runs::PAGE);
         ApiError::field("dry_run", "bad_query", message)
     };
-    Query::try_from_uri(uri).map(|Query(said)| said).map_err(bad)
+    Query::try_from_uri(uri).map(|Query(query)| query).map_err(bad)
 }
 
 fn named_job(name: &str) -> Result<JobKind, ApiError> {
@@ -50,8 +111,34 @@ fn named_job(name: &str) -> Result<JobKind, ApiError> {
     JobKind::named(name).ok_or_else(unknown)
 }
 
-/// Answers with the run that was asked for: it is begun once no other is under way.
-async fn start_job(State(app): State<Arc<ApiState>>, PathParts(job): ById, request: Request) -> Answer {
+/// Starts a job.
+///
+/// A job has no input and may be started at any time. The run begins when no other run works.
+///
+/// `trim` deletes data of visitors that is no longer needed. `retention` erases visitors that were not seen for
+/// `forget_after_days` of their tenant. `reconcile` compares people with all evidence and corrects them. `train` trains
+/// the model of a tenant. `publish` writes every KV key again. `compact` publishes the newest data of each visitor to
+/// all visitors of its person. `rollup` counts the sums of experiments again. `verify` reads every KV key through the
+/// edge, compares it with the store and writes a different one again. `columns` rebuilds the audience index.
+/// `materialise` refreshes the materialised audiences that are due. `rhythm` sums up the activity histogram of all
+/// people. `send` draws and notifies the people of the sends that are due. `scrub` reads the whole store and reports
+/// damage.
+#[utoipa::path(
+    post,
+    path = "/admin/v1/jobs/{job}",
+    params(JobPath, StartParams, TenantQuery),
+    responses(
+        (status = 202, description = "The run, which waits or has begun.", body = RunAnswer),
+        (status = 404, description = "`unknown_job`: no job has this name."),
+        (status = 409, description = "`under_way`: a run of this job waits or works.", body = RunConflict),
+    ),
+    security(("bearer" = ["operator"]))
+)]
+async fn start_job(
+    State(app): State<Arc<ApiState>>,
+    PathParts(JobPath { job }): PathParts<JobPath>,
+    request: Request,
+) -> Answer {
     let (parts, body) = request.into_parts();
     let (live, token) = admit_token(&app, &parts, TokenRole::Operator).await?;
     if !axum::body::to_bytes(body, 0).await.is_ok_and(|bytes| bytes.is_empty()) {
@@ -67,30 +154,56 @@ async fn start_job(State(app): State<Arc<ApiState>>, PathParts(job): ById, reque
     if live.jobs.is_stopping() {
         return Err(ApiError::unavailable("not_ready", "the origin is stopping"));
     }
-    let asked = RunRequest { job, tenant, trigger: Trigger::Signal, dry_run };
+    let request = RunRequest { job, tenant, trigger: Trigger::Signal, dry_run };
     let jobs = live.jobs.clone();
-    let asking = tokio::task::spawn_blocking(move || jobs.ask(asked, clock::now()));
-    match asking.await.map_err(|e| ApiError::unwritten(&e))?.map_err(|e| ApiError::unwritten(&e))? {
-        Ok(run) => Ok((StatusCode::ACCEPTED, axum::Json(run.describe(&live.rules.tenants))).into_response()),
+    let starting = tokio::task::spawn_blocking(move || jobs.ask(request, clock::now()));
+    match starting.await.map_err(|e| ApiError::unwritten(&e))?.map_err(|e| ApiError::unwritten(&e))? {
+        Ok(run) => Ok((StatusCode::ACCEPTED, Json(run.describe(&live.rules.tenants))).into_response()),
         Err(run) => {
             let message = format!("run {} of it waits or is under way", run.no);
-            let error = json!({"code": "under_way", "message": message});
-            let body = json!({"error": error, "run": run.describe(&live.rules.tenants)});
-            Ok((StatusCode::CONFLICT, axum::Json(body)).into_response())
+            let error = ErrorAnswer { error: ErrorDetail { code: "under_way", message, field: None } };
+            let body = RunConflict { error, run: run.describe(&live.rules.tenants) };
+            Ok((StatusCode::CONFLICT, Json(body)).into_response())
         }
     }
 }
 
-async fn show_run(State(app): State<Arc<ApiState>>, PathParts(no): ById, parts: Parts) -> Answer {
+/// Shows a run: its progress, counts or plan, and outcome.
+#[utoipa::path(
+    get,
+    path = "/admin/v1/jobs/{job}",
+    params(RunPath),
+    responses(
+        (status = 200, description = "The run.", body = RunAnswer),
+        (status = 404, description = "`unknown_run`: no run has this number, or the run is no longer retained."),
+    ),
+    security(("bearer" = ["viewer"]))
+)]
+async fn show_run(
+    State(app): State<Arc<ApiState>>,
+    PathParts(RunPath { job: no }): PathParts<RunPath>,
+    parts: Parts,
+) -> JsonAnswer<RunAnswer> {
     let live = admit_to_all(&app, &parts, TokenRole::Viewer).await?;
     let no: i64 = no.parse().map_err(|_| ApiError::field("run", "bad_id", "a run is a whole number"))?;
     let run = live.readers.read(move |view| runs::find_run(view.conn, no)).await?;
     let message = "there is no run of that number; of each job the newest are kept";
     let unknown = || ApiError::new(StatusCode::NOT_FOUND, "unknown_run", message);
-    Ok(axum::Json(run.ok_or_else(unknown)?.describe(&live.rules.tenants)).into_response())
+    Ok(Json(run.ok_or_else(unknown)?.describe(&live.rules.tenants)))
 }
 
-async fn list_runs(State(app): State<Arc<ApiState>>, parts: Parts) -> Answer {
+/// Lists the newest runs of jobs.
+#[utoipa::path(
+    get,
+    path = "/admin/v1/jobs",
+    params(RunListParams),
+    responses(
+        (status = 200, description = "The runs.", body = RunList),
+        (status = 404, description = "`unknown_job`: no job has this name."),
+    ),
+    security(("bearer" = ["viewer"]))
+)]
+async fn list_runs(State(app): State<Arc<ApiState>>, parts: Parts) -> JsonAnswer<RunList> {
     let live = admit_to_all(&app, &parts, TokenRole::Viewer).await?;
     let JobQuery { job, limit, .. } = read_query(&parts.uri)?;
     let job = job.as_deref().map(named_job).transpose()?;
@@ -98,6 +211,5 @@ async fn list_runs(State(app): State<Arc<ApiState>>, parts: Parts) -> Answer {
     let limit = limit.map_or(Ok(LISTED), |limit| limit.parse()).ok().filter(|limit| (1..=runs::PAGE).contains(limit));
     let limit = limit.ok_or_else(bad)?;
     let found = live.readers.read(move |view| runs::list_runs(view.conn, job, limit)).await?;
-    let told: Vec<Value> = found.iter().map(|run| run.describe(&live.rules.tenants)).collect();
-    Ok(axum::Json(json!({ "runs": told })).into_response())
+    Ok(Json(RunList { runs: found.iter().map(|run| run.describe(&live.rules.tenants)).collect() }))
 }

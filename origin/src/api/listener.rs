@@ -1,9 +1,9 @@
 //! The listener: accepts connections, serves HTTP/1.1 on them within time limits and bounds, and stops.
 //!
-//! - Time: an idle connection, a head, a body and a write each have a limit ([`HttpLimits`]). A body's is kept by
-//!   [`super::router`], the others here: hyper keeps the idle one, [`LimitedStream`] those of a head and a write.
-//! - Space: [`ConnectionTable`] bounds the connections and says which of them is closed for a newcomer. A connection
-//!   holds one buffer of a head's size, and a send buffer of [`SEND_BUFFER_BYTES`] in the kernel.
+//! - Time: an idle connection, a head, a body and a write each have a limit ([`HttpLimits`]). [`super::router`]
+//!   enforces the limit of a body, hyper that of an idle connection, and [`LimitedStream`] those of a head and a write.
+//! - Space: [`ConnectionTable`] bounds the connections and chooses the one that is closed for a new one. A connection
+//!   has one buffer of a head's size, and a send buffer of [`SEND_BUFFER_BYTES`] in the kernel.
 //! - HTTP/2 is not compiled in: a proxy speaks HTTP/1.1 to the origin, and one connection is one request at a time.
 
 mod answer;
@@ -37,24 +37,26 @@ use self::stream::LimitedStream;
 use self::table::{ConnectionPhase, ConnectionTable, OpenConnection};
 use crate::base::metrics::{ConnectionLimit, Metrics};
 
-/// Bytes that the kernel holds of an answer, which it doubles for its own records. By itself it would hold up to 4 MB a
-/// connection for a reader that has stalled. A reader is noticed as live each third of it: 1 KB/s at a minute's limit.
+/// Send buffer of a connection in bytes; the kernel doubles it for its own records. Without this bound, the kernel
+/// would store up to 4 MB per connection for a stalled reader. A reader counts as live after each third of the buffer,
+/// which is 1 KB/s under a limit of one minute.
 const SEND_BUFFER_BYTES: usize = 128 * 1024;
-/// Pause after the system refused a connection, mostly for want of file descriptors: others must close first.
+/// Pause after the system refused a connection, mostly because of too few file descriptors: other connections must
+/// close first.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// How long a stop waits for requests that prove nothing. Those that the origin answers without a proof take milliseconds.
+/// Longest wait of a stop for requests without a proof. The origin answers such requests within milliseconds.
 const UNPROVEN_DRAIN: Duration = Duration::from_secs(1);
 
-/// What a request proved about its sender, before anything large is done for it.
+/// Proof of a request's sender, which comes before any large work for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RequestProof {
     /// A valid token of the admin side.
     Token,
-    /// A sync's head, signed with a sync key.
+    /// A head of a sync, signed with a sync key.
     Sync,
 }
 
-/// Records what a request proved, for as long as its answer takes. Without effect on a request that came without a listener.
+/// Records the proof of a request until its answer is sent. It has no effect on a request without a listener.
 pub(super) fn record_proof(parts: &Parts, proof: RequestProof) {
     if let Some(connection) = parts.extensions.get::<Arc<OpenConnection>>() {
         connection.prove(proof);
@@ -68,7 +70,7 @@ pub(crate) struct HttpListener {
     limits: HttpLimits,
     metrics: Arc<Metrics>,
     table: Arc<ConnectionTable>,
-    /// One permit a connection: held until its socket is closed.
+    /// One permit per connection, until its socket is closed.
     sockets: Arc<Semaphore>,
 }
 
@@ -79,18 +81,19 @@ impl HttpListener {
         Self { listener, limits, metrics, table: Arc::new(table), sockets }
     }
 
-    /// Serves until `stopping` says so, then finishes requests that are under way: at most for `drain`, those that proved
-    /// nothing at most for [`UNPROVEN_DRAIN`]. What does not end in time is cut; gives whether nothing was cut for `drain`.
+    /// Serves until `stopping` is true, and then finishes the requests in progress: for at most `drain`, and requests
+    /// without a proof for at most [`UNPROVEN_DRAIN`]. Later connections are cut. Returns false if `drain` cut a
+    /// connection.
     pub(crate) async fn serve(self, router: Router, mut stopping: watch::Receiver<bool>, drain: Duration) -> bool {
         let watched = stopping.clone();
         tokio::select! {
             never = self.accept_all(&router, &watched) => match never {},
-            // An error means that the sender is gone, which is a stop too.
+            // An error means that the sender was dropped, which is a stop too.
             _ = stopping.wait_for(|stop| *stop) => {}
         }
         let Self { listener, limits, table, sockets, .. } = self;
         drop(listener);
-        // Connections that wait for a request are closed by hyper, those with half a head only here.
+        // hyper closes idle connections; connections with a part of a head are closed here.
         table.close_where(|connection| connection.phase() == ConnectionPhase::Head);
         let all = u32::try_from(limits.connections).unwrap_or(u32::MAX);
         let all_closed = async |within| tokio::time::timeout(within, sockets.acquire_many(all)).await.is_ok();
@@ -114,7 +117,7 @@ impl HttpListener {
                     continue;
                 }
             };
-            // The newcomer waits for the socket of the one that is closed for it: a moment.
+            // The new connection waits a moment for the socket of the closed one.
             let permit = match Arc::clone(&self.sockets).try_acquire_owned() {
                 Ok(permit) => permit,
                 Err(_) => {
@@ -128,7 +131,8 @@ impl HttpListener {
         }
     }
 
-    /// A connection that was gone before it was accepted is nothing; anything else passes once connections have closed.
+    /// Handles a failed accept. A connection that closed before it was accepted is ignored; other causes pass after
+    /// connections have closed.
     async fn note_refused(&self, e: &io::Error) {
         use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
         if matches!(e.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset) {
@@ -169,29 +173,29 @@ impl HttpListener {
                     }
                 }
             }
-            // After the socket, which is closed with the block above.
+            // The permit is released after the end of the block above, which closes the socket.
             drop(permit);
         }
     }
 }
 
-/// hyper's part of the limits.
+/// The limits that hyper enforces.
 fn builder(limits: &HttpLimits) -> Builder<TokioExecutor> {
-    // Without this it would wait for the first bytes of a connection, to see which version they are of, for ever.
+    // Otherwise hyper would wait without limit for the first bytes of a connection, to detect the version.
     let mut builder = Builder::new(TokioExecutor::new()).http1_only();
     builder
         .http1()
         .timer(TokioTimer::new())
         .keep_alive(true)
-        // It begins with the answer before, and ends with the last byte of the head.
+        // The time runs from the previous answer to the last byte of the head.
         .header_read_timeout(limits.idle_time)
-        // A head that does not fit is answered 431, as is one with over a hundred headers. hyper reads into all that its
-        // buffer has, which may be twice as much.
+        // A head over this bound, or with more than 100 headers, is answered with 431. hyper may read up to twice the
+        // bound, because it fills the whole capacity of its buffer.
         .max_buf_size(limits.head_bytes);
     builder
 }
 
-/// Answers go out at once, and the kernel holds few of a stalled reader's bytes.
+/// Sends answers without delay, and bounds the kernel's send buffer.
 fn prepare(stream: &TcpStream) {
     if let Err(e) = stream.set_nodelay(true) {
         tracing::debug!(error = %e, "a connection stays with Nagle's delay");
@@ -201,7 +205,7 @@ fn prepare(stream: &TcpStream) {
     }
 }
 
-/// Lets the routes answer one request of a connection.
+/// Answers one request of a connection.
 fn answer(
     router: Router,
     connection: &Arc<OpenConnection>,
@@ -213,7 +217,7 @@ fn answer(
     async move { answered.await.map(|answer| answer.map(|body| AnswerBody::new(body, under_way))) }
 }
 
-/// Counts a connection that hyper ended for its silence. The limits of [`LimitedStream`] are counted there.
+/// Counts a connection that hyper closed as idle. [`LimitedStream`] counts its own limits.
 fn note_end(result: Result<(), BoxError>, connection: &OpenConnection, metrics: &Metrics) {
     let Err(e) = result else { return };
     if e.downcast_ref().is_some_and(hyper::Error::is_timeout) {

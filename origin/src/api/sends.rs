@@ -1,59 +1,130 @@
-//! Sends on the admin side: begun, looked at, stopped, and who was told.
+//! Sends on the admin side: started, listed and stopped, and the people that they notified.
 
 use std::sync::Arc;
 
-use axum::Router;
+use axum::Json;
 use axum::body::{Body, Bytes};
 use axum::extract::{Query, Request, State};
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse as _;
-use axum::routing::{get, put};
 use futures_util::{StreamExt as _, stream};
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
-use super::asked::{Answer, ById, PathParts, admit_to, read_json, write};
-use super::audience::{accepted_format, read_filter, start_run};
+use super::admission::{AcceptedAnswer, Answer, JsonAnswer, PathParts, TenantQuery, admit_to, read_json, write};
+use super::audience::{accepted_format, read_filter};
+use super::audiences::start_run;
 use super::{ApiError, ApiState, OpenStore};
 use crate::api::tokens::TokenRole;
+use crate::audience::answers::SendAnswer;
 use crate::audience::query::MemberFormat;
+use crate::audience::send::RecipientLine;
 use crate::audience::send::{self, ArmNames, Send, SendError, SendTerms};
 use crate::base::clock;
 use crate::base::job_kinds::JobKind;
+use crate::jobs::runs::RunAnswer;
 use crate::store::StoreError;
 use crate::store::tenants::TenantContext;
 
-/// Places in one piece of a streamed answer.
+/// Recipients in one piece of a streamed answer.
 const PIECE: u32 = 2_000;
 
-pub(super) fn routes() -> Router<Arc<ApiState>> {
-    Router::new()
-        .route("/admin/v1/sends", get(list_sends))
-        .route("/admin/v1/sends/{name}", put(start_send).get(show_send).delete(stop_send))
-        .route("/admin/v1/sends/{name}/recipients", get(list_recipients))
+pub(super) fn routes() -> OpenApiRouter<Arc<ApiState>> {
+    OpenApiRouter::new()
+        .routes(routes!(list_sends))
+        .routes(routes!(start_send, show_send, stop_send))
+        .routes(routes!(list_recipients))
 }
 
-#[derive(Debug, Deserialize)]
+/// The send that a call names.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Path)]
+struct SendPath {
+    /// Name of the send.
+    #[param(pattern = "^[a-z0-9_-]{1,64}$")]
+    name: String,
+}
+
+/// The terms of a send.
+#[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct SendRequest {
+    /// Filter of the people, as in docs/CATALOGUE.md; `{}` matches all people.
+    #[schema(value_type = Object)]
     filter: Value,
+    /// People to draw.
+    #[schema(minimum = 1, maximum = 1_000_000)]
     count: u32,
+    /// Experiment of the catalogue to whose arms the people are dealt, in proportion to the shares. The control is not
+    /// notified. A person that was exposed to the experiment before is not drawn.
     experiment: Option<String>,
+    /// Whether the send calls the webhook that the tenant's configuration names.
     #[serde(default)]
     webhook: bool,
+    /// Most notified people per second; 0 without a limit.
     #[serde(default)]
+    #[schema(maximum = 100_000)]
     per_second: u32,
 }
 
-/// From which place on.
-#[derive(Debug, Deserialize)]
+/// The first recipient that a call reads.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 struct SendQuery {
+    /// First place of the answer: one more than the place of the last line that the caller has.
     #[serde(default)]
     from: u32,
 }
 
-/// Begins a send, or goes on with it; the job draws and tells its people.
-async fn start_send(State(app): State<Arc<ApiState>>, PathParts(name): ById, request: Request) -> Answer {
+/// A started send.
+#[derive(Debug, Serialize, ToSchema)]
+struct StartedSend {
+    send: SendAnswer,
+    /// The run of the job `send` that draws and notifies the people.
+    run: RunAnswer,
+}
+
+/// The sends of a tenant.
+#[derive(Debug, Serialize, ToSchema)]
+struct SendList {
+    /// The sends, in the order of their requests.
+    sends: Vec<SendAnswer>,
+}
+
+/// Starts a send: draws exactly `count` random people who match a filter, and notifies each of them once.
+///
+/// A send with the same name and the same terms continues where it was stopped or failed. docs/AUDIENCES.md describes
+/// the webhook.
+#[utoipa::path(
+    put,
+    path = "/admin/v1/sends/{name}",
+    params(SendPath, TenantQuery),
+    request_body(content = SendRequest, example = json!({
+        "filter": {"attributes.language": "es"}, "count": 50000, "per_second": 500
+    })),
+    responses(
+        (
+            status = 202,
+            description = "The send has begun. The job `send` draws and notifies its people.",
+            body = StartedSend
+        ),
+        (
+            status = 400,
+            description = "The filter, the name or a number is invalid, the catalogue has no such experiment, or the \
+                tenant has no webhook; `field` and `message` say where and why."
+        ),
+        (status = 409, description = "`other_terms`: a send of this name has other terms. `too_many`: too many sends."),
+    ),
+    security(("bearer" = ["operator"]))
+)]
+async fn start_send(
+    State(app): State<Arc<ApiState>>,
+    PathParts(SendPath { name }): PathParts<SendPath>,
+    request: Request,
+) -> AcceptedAnswer<StartedSend> {
     let (parts, body) = request.into_parts();
     let (live, known) = admit_to(&app, &parts, TokenRole::Operator).await?;
     let SendRequest { filter: document, count, experiment, webhook, per_second } = read_json(body).await?;
@@ -61,27 +132,63 @@ async fn start_send(State(app): State<Arc<ApiState>>, PathParts(name): ById, req
     let terms = SendTerms { filter: document.to_string(), count, experiment, webhook, per_second };
     let random = u64::from_be_bytes(super::random_bytes()?);
     let send = write(&app, move |conn| Send::begin(conn, &known, &name, &terms, random, clock::now()));
-    let told = send.await?.map_err(|e| send_error(&e))?.describe(&live.rules.tenants);
-    Ok((StatusCode::ACCEPTED, axum::Json(json!({ "send": told, "run": start_run(live, JobKind::Send).await? })))
-        .into_response())
+    let send = send.await?.map_err(|e| send_error(&e))?.describe(&live.rules.tenants);
+    Ok((StatusCode::ACCEPTED, Json(StartedSend { send, run: start_run(live, JobKind::Send).await? })))
 }
 
-async fn list_sends(State(app): State<Arc<ApiState>>, request: Request) -> Answer {
+/// Lists the sends.
+#[utoipa::path(
+    get,
+    path = "/admin/v1/sends",
+    params(TenantQuery),
+    responses((status = 200, description = "All sends of the tenant.", body = SendList)),
+    security(("bearer" = ["viewer"]))
+)]
+async fn list_sends(State(app): State<Arc<ApiState>>, request: Request) -> JsonAnswer<SendList> {
     let (parts, _) = request.into_parts();
     let (live, known) = admit_to(&app, &parts, TokenRole::Viewer).await?;
     let found = live.readers.read(move |view| send::list_sends(view.conn, Some(known.no))).await?;
-    let told: Vec<Value> = found.iter().map(|send| send.describe(&live.rules.tenants)).collect();
-    Ok(axum::Json(json!({ "sends": told })).into_response())
+    Ok(Json(SendList { sends: found.iter().map(|send| send.describe(&live.rules.tenants)).collect() }))
 }
 
-async fn show_send(State(app): State<Arc<ApiState>>, PathParts(name): ById, request: Request) -> Answer {
+/// Shows a send, and how far it is.
+#[utoipa::path(
+    get,
+    path = "/admin/v1/sends/{name}",
+    params(SendPath, TenantQuery),
+    responses(
+        (status = 200, description = "The send.", body = SendAnswer),
+        (status = 404, description = "`unknown_send`: no send has this name."),
+    ),
+    security(("bearer" = ["viewer"]))
+)]
+async fn show_send(
+    State(app): State<Arc<ApiState>>,
+    PathParts(SendPath { name }): PathParts<SendPath>,
+    request: Request,
+) -> JsonAnswer<SendAnswer> {
     let (parts, _) = request.into_parts();
     let (live, known) = admit_to(&app, &parts, TokenRole::Viewer).await?;
-    Ok(axum::Json(find_send(live, &known, name).await?.describe(&live.rules.tenants)).into_response())
+    Ok(Json(find_send(live, &known, name).await?.describe(&live.rules.tenants)))
 }
 
-/// Ends a send; who was not told yet is not.
-async fn stop_send(State(app): State<Arc<ApiState>>, PathParts(name): ById, request: Request) -> Answer {
+/// Stops a send: the remaining people are not notified.
+#[utoipa::path(
+    delete,
+    path = "/admin/v1/sends/{name}",
+    params(SendPath, TenantQuery),
+    responses(
+        (status = 200, description = "The stopped send.", body = SendAnswer),
+        (status = 404, description = "`unknown_send`: no send has this name."),
+        (status = 409, description = "`over`: the send has ended already."),
+    ),
+    security(("bearer" = ["operator"]))
+)]
+async fn stop_send(
+    State(app): State<Arc<ApiState>>,
+    PathParts(SendPath { name }): PathParts<SendPath>,
+    request: Request,
+) -> JsonAnswer<SendAnswer> {
     let (parts, _) = request.into_parts();
     let (live, known) = admit_to(&app, &parts, TokenRole::Operator).await?;
     find_send(live, &known, name.clone()).await?;
@@ -90,29 +197,52 @@ async fn stop_send(State(app): State<Arc<ApiState>>, PathParts(name): ById, requ
     if !stopped.map_err(|e: StoreError| ApiError::unwritten(&e))? {
         return Err(ApiError::new(StatusCode::CONFLICT, "over", "the send is over already"));
     }
-    Ok(axum::Json(find_send(live, &known, name).await?.describe(&live.rules.tenants)).into_response())
+    Ok(Json(find_send(live, &known, name).await?.describe(&live.rules.tenants)))
 }
 
-/// Streams who was told, from a place on. Each piece is read by itself: nobody waits for a reader meanwhile.
-async fn list_recipients(State(app): State<Arc<ApiState>>, PathParts(name): ById, request: Request) -> Answer {
+/// Streams the people that a send notified, a line each, in the order of notification.
+///
+/// The lines are NDJSON, or CSV where `accept` names `text/csv`.
+// Each piece is read by a transaction of its own, so that the stream holds no reader while the caller reads slowly.
+#[utoipa::path(
+    get,
+    path = "/admin/v1/sends/{name}/recipients",
+    params(SendPath, SendQuery, TenantQuery),
+    responses(
+        (
+            status = 200,
+            description = "A line for each notified person.",
+            content((RecipientLine = "application/x-ndjson"), (String = "text/csv"))
+        ),
+        (status = 404, description = "`unknown_send`: no send has this name."),
+    ),
+    security(("bearer" = ["viewer"]))
+)]
+async fn list_recipients(
+    State(app): State<Arc<ApiState>>,
+    PathParts(SendPath { name }): PathParts<SendPath>,
+    request: Request,
+) -> Answer {
     let (parts, _) = request.into_parts();
     let (live, known) = admit_to(&app, &parts, TokenRole::Viewer).await?;
     let bad = |_| ApiError::field("from", "bad_place", "a place is a number from 0 to 4294967295");
     let Query(SendQuery { from }) = Query::try_from_uri(&parts.uri).map_err(bad)?;
     let send = find_send(live, &known, name).await?;
-    let asked = (send.clone(), live.readers.read(move |view| ArmNames::of(view.conn, &send)).await?);
-    let lines = accepted_format(&parts.headers).unwrap_or(MemberFormat::Ndjson);
-    let given = (live.readers.clone(), Arc::new((known, asked.0, asked.1)));
-    let pieces = stream::try_unfold((given, Some(from)), move |((readers, asked), next)| async move {
+    let of = send.clone();
+    let arms = live.readers.read(move |view| ArmNames::of(view.conn, &of)).await?;
+    let format = accepted_format(&parts.headers).unwrap_or(MemberFormat::Ndjson);
+    let context = (live.readers.clone(), Arc::new((known, send, arms)));
+    let pieces = stream::try_unfold((context, Some(from)), move |((readers, context), next)| async move {
         let Some(from) = next else { return Ok(None) };
-        let read = Arc::clone(&asked);
-        let piece = readers.read_on(move |view| send::list_recipients(view.conn, &read.1, from, PIECE));
-        let (some, next) = piece.await.map_err(std::io::Error::other)?;
-        let text = send::format_recipients(lines, &asked.0.config.name, &asked.1, &asked.2, &some);
-        Ok::<_, std::io::Error>(Some((Bytes::from(text), ((readers, asked), next))))
+        let of = Arc::clone(&context);
+        let piece = readers.read_on(move |view| send::list_recipients(view.conn, &of.1, from, PIECE));
+        let (recipients, next) = piece.await.map_err(std::io::Error::other)?;
+        let (known, send, arms) = &*context;
+        let text = send::format_recipients(format, &known.config.name, send, arms, &recipients);
+        Ok::<_, std::io::Error>(Some((Bytes::from(text), ((readers, context), next))))
     });
-    let pieces = stream::iter([Ok(Bytes::from(send::format_head(lines)))]).chain(pieces);
-    Ok(([(header::CONTENT_TYPE, lines.media_type())], Body::from_stream(pieces)).into_response())
+    let pieces = stream::iter([Ok(Bytes::from(send::format_head(format)))]).chain(pieces);
+    Ok(([(header::CONTENT_TYPE, format.media_type())], Body::from_stream(pieces)).into_response())
 }
 
 async fn find_send(live: &OpenStore, known: &TenantContext, name: String) -> Result<Send, ApiError> {

@@ -26,7 +26,7 @@ use crate::store::write_txn::TxnRules;
 use crate::store::{self, StoreError};
 use crate::views::readers::ReaderPool;
 
-/// Why the origin does not run.
+/// The reason for which the origin does not run.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// Keys are missing or weak.
@@ -35,12 +35,12 @@ pub enum ServeError {
     /// The store cannot be used.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The address cannot be had.
+    /// The address is not available.
     #[error("cannot listen on {address}: is another program there? choose another with `listen` or CAUSEWAY_LISTEN")]
     Listen {
         /// The address.
         address: String,
-        /// Why.
+        /// Cause.
         #[source]
         source: std::io::Error,
     },
@@ -49,11 +49,11 @@ pub enum ServeError {
     Ready {
         /// The file.
         path: std::path::PathBuf,
-        /// Why.
+        /// Cause.
         #[source]
         source: std::io::Error,
     },
-    /// A fault of the program ended one of its threads. What was acknowledged is durable: a new start goes on with it.
+    /// A bug ended a thread of the program. Acknowledged facts are durable, and the next start folds them.
     #[error("the thread `{0}` ended by a fault of the program: start again, and report what the log says of it")]
     Ended(String),
     /// The operating system refused something else.
@@ -61,28 +61,28 @@ pub enum ServeError {
     System(#[from] std::io::Error),
 }
 
-/// How often it is looked whether all threads are there.
+/// Interval of the check that all threads live.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Files that the origin has open itself: up to 64 readers have three each, and jobs have some of their own.
+/// Files that the origin itself has open: up to 64 readers with three files each, and those of jobs.
 const OWN_FILES: u64 = 512;
-/// Connections that are served however few files are allowed.
+/// Least number of connections, also under a lower limit of open files.
 const FEWEST_CONNECTIONS: usize = 16;
 
-/// Sent on a write beyond RLIMIT_FSIZE; the same number on every Linux.
+/// Signal of a write beyond RLIMIT_FSIZE; the same number on every Linux.
 const SIGXFSZ: i32 = 25;
 
-/// Runs until SIGTERM or SIGINT, or until a thread ends that writes, then finishes what is under way.
+/// Runs until SIGTERM or SIGINT, or until a writing thread ends, and then finishes the requests in progress.
 ///
 /// # Errors
-/// [`ServeError`], before anything was taken or when the store cannot be opened; [`ServeError::Ended`] later.
+/// [`ServeError`] before the first sync; [`ServeError::Ended`] later.
 pub async fn serve(config: Config, ready_file: Option<&Path>) -> Result<(), ServeError> {
     let keys = key_file::load_checked(&config.keys, &config.edge)?;
     if key_file::is_exposed(&config.keys) {
         tracing::warn!(file = %config.keys.display(), "others than the owner can read the key file: chmod 600 it");
     }
     let _lock = store::lock_folder(&config.data)?;
-    // A file at the size limit of the process is a failed write like any other, not the end.
+    // With a handler, a file at the size limit of the process is a failed write and does not end the process.
     let _limited = signal(SignalKind::from_raw(SIGXFSZ))?;
     let listen = |source| ServeError::Listen { address: config.listen.clone(), source };
     let listener = TcpListener::bind(&config.listen).await.map_err(listen)?;
@@ -115,14 +115,14 @@ pub async fn serve(config: Config, ready_file: Option<&Path>) -> Result<(), Serv
 
     tracing::info!("stopping: what is under way is finished");
     stop.send_replace(true);
-    // Requests that wait for the writer hold a handle of their own: they are finished, new ones refused.
+    // Requests that wait for the writer hold handles and are finished; new requests are refused.
     app.drain();
     match server.await {
         Ok(true) => {}
         Ok(false) => tracing::warn!("some connections did not end in time and are cut"),
         Err(e) => tracing::error!(error = %e, "the listener failed"),
     }
-    // The threads end by themselves once no request holds a handle; what they were given is committed and folded.
+    // The threads end after the last request dropped its handle, and after they committed and folded their input.
     let joined = tokio::task::spawn_blocking(move || threads.into_iter().for_each(|thread| drop(thread.join())));
     if tokio::time::timeout(drain, joined).await.is_err() {
         tracing::warn!(
@@ -133,8 +133,8 @@ pub async fn serve(config: Config, ready_file: Option<&Path>) -> Result<(), Serv
     ended.map_or(Ok(()), |thread| Err(ServeError::Ended(thread)))
 }
 
-/// Waits until a thread that writes is no more, and gives its name: an origin without it would take calls and answer none. Of
-/// the others, without which it does that, it says once that they ended, and counts them.
+/// Waits until a writing thread has ended, and returns its name: without it, the origin would take calls and answer
+/// none. An ended thread of another kind is logged and counted once, because the origin can serve without it.
 async fn one_ended(threads: &[JoinHandle<()>; 4], metrics: &Metrics) -> String {
     let mut looks = tokio::time::interval(LOOK);
     let name = |thread: &JoinHandle<()>| thread.thread().name().unwrap_or_default().to_owned();
@@ -152,8 +152,8 @@ async fn one_ended(threads: &[JoinHandle<()>; 4], metrics: &Metrics) -> String {
     }
 }
 
-/// Raises the limit of open files as far as the system allows, for that many connections in addition to the origin's own
-/// files. Gives how many connections it is enough for: without a bound by it they would take the files that the store needs.
+/// Raises the limit of open files, as far as the system allows, for the connections and the origin's own files. Returns
+/// the number of connections that the limit allows: more connections would take the files that the store needs.
 fn connections_with_files(connections: usize) -> usize {
     let limit = getrlimit(Resource::Nofile);
     let needed = u64::try_from(connections).unwrap_or(u64::MAX).saturating_add(OWN_FILES);
@@ -172,7 +172,7 @@ fn connections_with_files(connections: usize) -> usize {
     enough
 }
 
-/// Says once a minute what waits for too long, also where nobody reads the metrics.
+/// Logs once a minute what waits for too long, for installations without a metrics reader.
 async fn tell_ages(app: Arc<ApiState>) {
     let mut minutes = tokio::time::interval(Duration::from_secs(60));
     loop {
@@ -182,7 +182,7 @@ async fn tell_ages(app: Arc<ApiState>) {
     }
 }
 
-/// Opens the store, brings its schema up to date and starts the threads that write.
+/// Opens the store, migrates its schema and starts the threads.
 pub(crate) async fn open(app: &Arc<ApiState>) -> Result<[JoinHandle<()>; 4], ServeError> {
     let app = Arc::clone(app);
     let opened = tokio::task::spawn_blocking(move || {
@@ -218,16 +218,16 @@ pub(crate) async fn open(app: &Arc<ApiState>) -> Result<[JoinHandle<()>; 4], Ser
     opened.await.map_err(std::io::Error::other)?
 }
 
-/// Says where the origin is: in the log, and for scripts in a file.
+/// Reports the address of the origin, in the log and for scripts in a file.
 fn announce_url(url: &str, ready_file: Option<&Path>) -> Result<(), ServeError> {
     tracing::info!(url, "ready");
     let Some(path) = ready_file else {
         return Ok(());
     };
     let failed = |source| ServeError::Ready { path: path.to_owned(), source };
-    let beside = path.with_extension("part");
+    let part = path.with_extension("part");
     let text = serde_json::json!({ "url": url }).to_string();
-    std::fs::write(&beside, text).and_then(|()| std::fs::rename(&beside, path)).map_err(failed)
+    std::fs::write(&part, text).and_then(|()| std::fs::rename(&part, path)).map_err(failed)
 }
 
 async fn wait_for_signal() -> Result<(), ServeError> {
@@ -264,7 +264,7 @@ mod tests {
         let ([(_log, log), (_store, store), (_audience, audience)], metrics) =
             (["log", "store", "audience"].map(live), Metrics::default());
         let mut threads = [log, store, panicked("jobs").await, audience];
-        // Two looks: the jobs, without which calls are answered, are counted once and end nothing.
+        // Two checks: the ended thread of the jobs is counted once, and the origin goes on without it.
         assert!(tokio::time::timeout(LOOK + LOOK / 20, one_ended(&threads, &metrics)).await.is_err());
         assert_eq!(metrics.threads_ended.get(), 1);
         threads[0] = panicked("log").await;

@@ -1,4 +1,4 @@
-//! `POST /v1/sync`: from an edge, authenticated by HMAC, answered once everything in it is durable.
+//! `POST /v1/sync` of an edge: authenticated by HMAC, and answered after all facts in it are durable.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,20 +12,69 @@ use causeway_shared::base::limits;
 use causeway_shared::keys::sync_auth::{self, SignedHead, SyncAuthError};
 use causeway_shared::wire::sync as wire;
 use tokio::sync::{Semaphore, SemaphorePermit};
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
 use super::listener::{RequestProof, record_proof};
 use super::{ApiError, ApiState, unavailable_error};
 use crate::base::clock;
 use crate::ingest::intake;
 
-/// Long bodies that are read at a time: together 256 MB at most.
+/// Long bodies that are read in parallel: at most 64, together 256 MB.
 pub(super) const LONG_BODIES: usize = 64;
-/// How long one waits for a place: an edge gives its sync ten seconds.
+/// Longest wait for a permit. The sync of an edge times out after ten seconds.
 const PLACE_TIME: Duration = Duration::from_secs(2);
-/// A body of no more bytes is short, as that of a sync without facts: its entries are a few kilobytes.
+/// Longest short body in bytes. A sync without facts is short: its acknowledgements are a few kilobytes.
 const SHORT_BYTES: u64 = 64 * 1024;
 
-pub(super) async fn answer_sync(State(app): State<Arc<ApiState>>, request: Request) -> Response {
+pub(super) fn routes() -> OpenApiRouter<Arc<ApiState>> {
+    OpenApiRouter::new().routes(routes!(answer_sync))
+}
+
+/// The headers that sign a sync. The origin checks them before it reads the body.
+#[derive(Debug, IntoParams)]
+#[into_params(parameter_in = Header)]
+#[expect(dead_code, reason = "describes the headers that `verify_head` reads")]
+struct SyncHeaders {
+    /// Id of the sync key.
+    #[param(rename = "x-causeway-key")]
+    key: u32,
+    /// Time of the signature in milliseconds since the Unix epoch, at most 5 minutes from the origin's clock.
+    #[param(rename = "x-causeway-time")]
+    time: u64,
+    /// SHA-256 of the body, a dot, and the MAC over time and digest; both in base64url without padding.
+    #[param(rename = "x-causeway-mac")]
+    mac: String,
+}
+
+/// A sync or its answer: a CBOR document.
+#[derive(Debug, ToSchema)]
+#[schema(value_type = String, format = Binary)]
+#[expect(dead_code, reason = "describes the bytes of a sync")]
+struct CborDocument(Vec<u8>);
+
+/// Takes facts and acknowledgements of an edge, and hands out KV writes. The bodies are CBOR.
+#[utoipa::path(
+    post,
+    path = "/v1/sync",
+    params(SyncHeaders),
+    request_body(content = CborDocument, content_type = "application/cbor", description = "A sync, at most 4 MiB."),
+    responses(
+        (
+            status = 200,
+            description = "All facts of the sync are durable.",
+            body = CborDocument,
+            content_type = "application/cbor"
+        ),
+        (status = 400, description = "The body is not a sync."),
+        (status = 401, description = "The signature is missing, unknown, or more than 5 minutes off."),
+        (status = 408, description = "The body did not arrive in time."),
+        (status = 413, description = "The body has more than 4 MiB."),
+        (status = 503, description = "The edge must send the sync again. Facts that are already stored count once."),
+    )
+)]
+async fn answer_sync(State(app): State<Arc<ApiState>>, request: Request) -> Response {
     match take_sync(&app, request).await {
         Ok(answer) => ([(header::CONTENT_TYPE, "application/cbor")], answer).into_response(),
         Err(refused) => {
@@ -40,7 +89,7 @@ async fn take_sync(app: &ApiState, request: Request) -> Result<Vec<u8>, ApiError
         return Err(ApiError::unavailable("not_ready", app.not_ready().unwrap_or("not ready")));
     };
     let (parts, body) = request.into_parts();
-    // Nothing of a body is read, and no place is taken, before the sender has proved that it has the key.
+    // The signed head proves that the sender has the key, before the origin reads the body or takes a permit.
     match verify_head(app, clock::now(), &parts.headers) {
         Ok(_) => record_proof(&parts, RequestProof::Sync),
         Err(e) => {
@@ -53,7 +102,7 @@ async fn take_sync(app: &ApiState, request: Request) -> Result<Vec<u8>, ApiError
     let (now, body) = {
         let _place = acquire_place(&app.long_bodies, announced_length(&parts.headers), PLACE_TIME).await?;
         let body = read_body(&parts.headers, body).await?;
-        // The head again: the body may have taken a while, and from here on this time counts.
+        // The body may have taken long: from here on this time counts, and the head is checked against it again.
         let now = clock::now();
         verify_head(app, now, &parts.headers).and_then(|head| head.verify_body(&body)).map_err(auth_error)?;
         let is_first = app.metrics.dated_ms.get() == 0;
@@ -73,8 +122,8 @@ async fn take_sync(app: &ApiState, request: Request) -> Result<Vec<u8>, ApiError
     Ok(wire::encode_response(&answer))
 }
 
-/// Until a sync has vouched for this clock one that an edge signed at another time says that it is wrong: nothing is dated by it
-/// then. One that was heard and comes again says it no longer than until the next.
+/// Notes that a validly signed sync has another time than this clock. Until a sync confirms the clock, no change is
+/// dated by it. A replayed sync has this effect until the next valid sync only.
 async fn contradict_length(app: &ApiState, headers: &HeaderMap, body: axum::body::Body) {
     let time = headers.get(sync_auth::TIME_HEADER).and_then(|v| v.to_str().ok()?.parse().ok());
     let is_short = announced_length(headers).is_some_and(|length| length <= SHORT_BYTES);
@@ -87,8 +136,8 @@ async fn contradict_length(app: &ApiState, headers: &HeaderMap, body: axum::body
     }
 }
 
-/// Checks the signature in the headers. It holds the body's digest, thus only a holder of the key, or of a head that a holder
-/// sent in the last minutes, gets further; the head is never outside TLS but on the last metres to the origin.
+/// Checks the signature in the headers, which covers the digest of the body. Only a holder of the key passes, or of a
+/// head that was sent within the last minutes; TLS protects the head up to the proxy in front of the origin.
 fn verify_head(app: &ApiState, now: Millis, headers: &HeaderMap) -> Result<SignedHead, SyncAuthError> {
     let text = |name| headers.get(name).and_then(|v| v.to_str().ok()).ok_or(SyncAuthError::Malformed);
     let (key, time) = (text(sync_auth::KEY_HEADER)?, text(sync_auth::TIME_HEADER)?);
@@ -99,12 +148,13 @@ fn auth_error(e: SyncAuthError) -> ApiError {
     ApiError::new(StatusCode::UNAUTHORIZED, "unauthorized", e.to_string())
 }
 
-/// How long the body says it is.
+/// Length of the body according to its header.
 fn announced_length(headers: &HeaderMap) -> Option<u64> {
     headers.get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse().ok())
 }
 
-/// A place for a body that may be long. Short ones need none, so that the outbox is drained whoever holds all places.
+/// A permit for a body that may be long. A short body needs none, so that the outbox is drained while all permits are
+/// taken.
 async fn acquire_place(
     places: &Semaphore,
     announced: Option<u64>,

@@ -4,6 +4,9 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
+use serde_json::Value;
+use tower::ServiceExt as _;
+
 use super::*;
 use crate::api::serve;
 use crate::api::tokens::{self, TokenGrant, TokenRole};
@@ -13,7 +16,7 @@ use crate::base::metrics::VOUCHED_MS;
 use crate::store;
 use crate::testing::{Origin, visitor};
 
-/// What serves an origin's store.
+/// The state of a server for the origin's store.
 fn app(origin: &Origin) -> Arc<ApiState> {
     let config = Config {
         listen: String::new(),
@@ -33,7 +36,7 @@ fn app(origin: &Origin) -> Arc<ApiState> {
     Arc::new(ApiState::new(config, origin.keys.clone()))
 }
 
-/// The status, and the whole answer.
+/// Calls a route, and returns the status and the whole answer.
 async fn call(to: SocketAddr, method: &str, path: &str, token: &str, body: &str) -> (u16, String) {
     let head = format!("{method} {path}?tenant=demo HTTP/1.1\r\nhost: a\r\nconnection: close\r\n");
     let whole = format!("{head}authorization: Bearer {token}\r\ncontent-length: {}\r\n\r\n{body}", body.len());
@@ -69,7 +72,7 @@ async fn a_link_that_a_clock_put_far_off_can_be_ended() {
     let segments = format!("/admin/v1/visitors/{}/segments", visitor(1));
     let write = format!(r#"{{"set":[{{"segment":7,"expires_ms":{}}}]}}"#, ahead + 86_400_000);
     let calls = [("DELETE", &link, ""), ("PUT", &segments, &write)];
-    // Nor is anything dated by a clock that no sync vouches for.
+    // A clock that no sync confirms dates no change.
     app.metrics.dated_ms.set(clock::now() - VOUCHED_MS - 60_000);
     for (method, path, body) in calls {
         assert_eq!(call(to, method, path, &token, body).await.0, 503, "{path}");
@@ -220,4 +223,48 @@ async fn what_is_measured_waits_for_no_slow_read() {
     }
     app.drain();
     tokio::task::spawn_blocking(move || threads.map(|thread| thread.join().unwrap())).await.unwrap();
+}
+
+#[tokio::test]
+async fn every_route_admits_the_roles_that_the_document_names() {
+    let mut origin = Origin::new();
+    origin.now = clock::now();
+    let app = app(&origin);
+    let roles = [TokenRole::Viewer, TokenRole::Operator, TokenRole::Privacy];
+    let roles = roles.map(|role| (role, tokens::create_token(&origin.conn, grant(role), origin.now).unwrap().1));
+    let threads = serve::open(&app).await.unwrap();
+    let document: Value = serde_json::from_str(openapi::document_text()).unwrap();
+    let paths = document["paths"].as_object().unwrap().iter().filter(|(path, _)| path.starts_with("/admin/v1/"));
+    let mut calls = 0;
+    for (path, method, operation) in
+        paths.flat_map(|(path, item)| item.as_object().unwrap().iter().map(move |(method, of)| (path, method, of)))
+    {
+        let named = operation["security"][0]["bearer"][0].as_str().unwrap();
+        let (needed, _) = roles.iter().find(|(role, _)| role.as_str() == named).unwrap();
+        for (role, token) in &roles {
+            let request = axum::http::Request::builder().method(method.to_uppercase().as_str());
+            let uri = path.replace(['{', '}'], "") + "?tenant=demo";
+            let request =
+                request.uri(uri).header(header::HOST, "a").header(header::AUTHORIZATION, format!("Bearer {token}"));
+            let answer = router(Arc::clone(&app)).oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
+            let is_admitted = answer.status() != StatusCode::FORBIDDEN;
+            assert_eq!(is_admitted, role.may(*needed), "{method} {path} as {role:?}: {}", answer.status());
+            calls += 1;
+        }
+    }
+    assert!(calls > 120, "{calls}");
+    app.drain();
+    tokio::task::spawn_blocking(move || threads.map(|thread| thread.join().unwrap())).await.unwrap();
+}
+
+#[test]
+fn every_route_is_registered_with_its_description() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/api");
+    let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let sources =
+        files.filter(|file| file.extension().is_some_and(|ending| ending == "rs") && !file.ends_with("tests.rs"));
+    for file in sources {
+        let text = std::fs::read_to_string(&file).unwrap();
+        assert!(!text.contains(".route(") && !text.contains(".nest("), "{}: use `routes!`", file.display());
+    }
 }

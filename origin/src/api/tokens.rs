@@ -1,6 +1,6 @@
-//! Bearer tokens of the admin side: 256 random bits, of which the store keeps only the SHA-256.
+//! Bearer tokens of the admin side: 256 random bits, of which the store has the SHA-256 only.
 //!
-//! A plain hash is enough, as the tokens are random and long: there is no dictionary to try.
+//! A plain hash suffices, because the tokens are random and long: no dictionary contains them.
 
 use crate::base::attribution::Attribution;
 use crate::store::tables::tokens;
@@ -16,25 +16,25 @@ use crate::base::integers::{signed, unsigned};
 use crate::base::key_file::{self, KeyError};
 use crate::store::StoreError;
 
-/// Every token begins with this, so that scanners of leaked secrets know it.
+/// First characters of every token, by which scanners for leaked secrets recognise it.
 const PREFIX: &str = "cwt_";
-/// Length of a token's text.
+/// Length of a token's text in bytes.
 const LENGTH: usize = PREFIX.len() + 43;
 
-/// What a token may do.
+/// The rights of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TokenRole {
-    /// Reads.
+    /// May read.
     Viewer,
-    /// Reads and operates.
+    /// May read, write, and start jobs.
     Operator,
-    /// Reads and erases.
+    /// May read, erase, and read the audit trail.
     Privacy,
 }
 
 impl TokenRole {
-    /// Its name.
+    /// Name of the role.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -48,73 +48,73 @@ impl TokenRole {
         [Self::Viewer, Self::Operator, Self::Privacy].into_iter().find(|r| r.as_str() == text)
     }
 
-    /// Whether a token of this role may do what asks for `needed`: everybody reads.
+    /// Whether a token of this role may call a route for `needed`. Every role may call a route for viewers.
     #[must_use]
     pub fn may(self, needed: Self) -> bool {
         needed == Self::Viewer || self == needed
     }
 }
 
-/// A token as it is listed: never its text.
+/// A token without its text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct AdminToken {
-    /// Its number, for revoking it.
+    /// Number of the token, by which it is revoked.
     pub id: i64,
-    /// What it may do.
+    /// Role of the token.
     pub role: TokenRole,
-    /// What the operator calls it.
+    /// Name that the operator gave.
     pub name: String,
-    /// When it was made.
+    /// Time of creation.
     pub created_ms: Millis,
-    /// When it was revoked.
+    /// Time of revocation.
     pub revoked_ms: Option<Millis>,
-    /// The only tenant that it is for, by name; `None` for all tenants.
+    /// Name of the only tenant of the token; `None` for all tenants.
     pub tenant: Option<String>,
-    /// From when on it is not accepted; `None` for never.
+    /// Expiry; `None` for a token that does not expire.
     pub expires_ms: Option<Millis>,
-    /// When it was used last, to the hour.
+    /// Hour of the last use.
     pub used_ms: Option<Millis>,
 }
 
-/// What a new token may do, for whom and how long.
+/// Role, tenant and life of a new token.
 #[derive(Debug, Clone, Copy)]
 pub struct TokenGrant<'a> {
-    /// What it may do.
+    /// Role of the token.
     pub role: TokenRole,
-    /// What the operator calls it.
+    /// Name that the operator gave.
     pub name: &'a str,
-    /// The only tenant that it is for; `None` for all tenants.
+    /// Only tenant of the token; `None` for all tenants.
     pub tenant: Option<&'a str>,
-    /// From when on it is not accepted; `None` for never.
+    /// Expiry; `None` for a token that does not expire.
     pub expires_ms: Option<Millis>,
 }
 
 impl AdminToken {
-    /// The attribution of a change that this token asks for.
+    /// Attribution of a change that the token makes.
     #[must_use]
     pub fn attribution(&self, reason: Option<String>) -> Attribution {
         Attribution::token(self.id, &self.name, self.role.as_str(), reason)
     }
 
-    /// Whether it is for a tenant.
+    /// Whether the token is for the tenant.
     #[must_use]
     pub fn is_for(&self, tenant: &str) -> bool {
         self.tenant.as_deref().is_none_or(|only| only == tenant)
     }
 }
 
-/// Why there is no new token.
+/// The reason for which no token was created.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenError {
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// No random bytes.
+    /// The system gave no random bytes.
     #[error(transparent)]
     Random(#[from] KeyError),
 }
 
-/// Makes a token. Its text is returned once and kept nowhere.
+/// Creates a token. Its text is returned once and stored nowhere.
 ///
 /// # Errors
 /// [`TokenError`].
@@ -169,13 +169,13 @@ pub fn list_tokens(conn: &Connection) -> Result<Vec<AdminToken>, StoreError> {
     Ok(tokens)
 }
 
-/// Whether the use of a token at a time is to be noted: once an hour is enough to say whether anybody still has it.
+/// Whether a use of the token at `now` is to be stored: one time an hour shows whether the token is still in use.
 #[must_use]
 pub fn is_use_due(token: &AdminToken, now: Millis) -> bool {
     token.used_ms.is_none_or(|used| whole_hour(now) > used)
 }
 
-/// Notes that a token was used, to the hour.
+/// Stores the hour of a token's use.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
@@ -188,7 +188,7 @@ fn whole_hour(now: Millis) -> Millis {
     now - now % HOUR_MS
 }
 
-/// Revokes a token; false when there is none of that number that is not revoked yet.
+/// Revokes a token. Returns false if no valid token has the number.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].

@@ -16,13 +16,13 @@ use causeway_shared::facts::fact::{Fact, FactKind};
 use causeway_shared::facts::segments::{SegmentId, SegmentState};
 use causeway_shared::targeting::filter::Filter;
 use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, TransactionBehavior};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::audience::query;
 use crate::base::integers::{signed, unsigned};
 use crate::store::names::events::{self, EventNameError};
 use crate::store::tables::{audience_members, audiences, visitors};
-use crate::store::tenants::{TenantContext, Tenants};
+use crate::store::tenants::TenantContext;
 use crate::store::{StoreError, TenantNo, visitor_at};
 use crate::views::read::{self, StoreView};
 use crate::views::segments;
@@ -192,17 +192,6 @@ impl MaterializedAudience {
             due: time(5)?,
             refreshed: time(6)?,
             members: row.get(7).map(unsigned)?,
-        })
-    }
-
-    /// The audience as JSON for the API and the command line.
-    #[must_use]
-    pub fn describe(&self, tenants: &Tenants) -> Value {
-        let tenant = tenants.by_no(self.tenant).ok().map(|known| known.config.name.clone());
-        let filter: Option<Value> = self.filter.as_ref().and_then(|text| serde_json::from_str(text).ok());
-        json!({
-            "tenant": tenant, "segment": self.segment.0, "filter": filter, "hours": self.hours,
-            "every_hours": self.every_hours, "due_ms": self.due, "refreshed_ms": self.refreshed, "members": self.members,
         })
     }
 }

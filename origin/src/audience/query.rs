@@ -4,9 +4,8 @@
 use std::collections::BTreeMap;
 use std::num::NonZero;
 use std::ops::Range;
-use std::time::Duration;
 
-use causeway_shared::audience::estimate::{Figure, Look, Moments, Next, Plan};
+use causeway_shared::audience::estimate::{Look, Moments, Next, Plan};
 use causeway_shared::audience::index::{AudienceIndex, IndexQuery, MatchedRows, PeopleMeasure};
 use causeway_shared::base::bucket::BUCKETS;
 use causeway_shared::base::ids::{Millis, VisitorId};
@@ -17,7 +16,7 @@ use causeway_shared::facts::actions::AdLevel;
 use causeway_shared::facts::attributes::ValueKind;
 use causeway_shared::targeting::filter::{CountAnswerer, Filter, FilterWords, parse};
 use rusqlite::Connection;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::audience::{Audience, person_row};
 use crate::base::integers::signed;
@@ -346,16 +345,6 @@ pub struct ExactCount {
     pub as_of: Millis,
 }
 
-impl ExactCount {
-    /// The answer as JSON.
-    #[must_use]
-    pub fn to_json(self, took: Duration) -> Value {
-        let Self { count, population, unreadable, as_of } = self;
-        json!({ "count": count, "population": population, "unreadable": unreadable, "as_of_ms": as_of,
-            "seconds": took.as_secs_f64() })
-    }
-}
-
 /// Counts the people that match, exactly.
 ///
 /// # Errors
@@ -402,28 +391,6 @@ pub fn list_members(
     members.extend(decided.members);
     let unreadable = decided.unreadable + audience.read().unreadable_of(tenant);
     Ok(AllMembers { members, unreadable, as_of })
-}
-
-impl SampleReport {
-    /// The report as JSON. `measure` is the name of the measure.
-    #[must_use]
-    pub fn to_json(&self, measure: Option<&str>, took: Duration) -> Value {
-        let size = self.look.size();
-        let figure = |figure: Option<Figure>| figure.map(|f| json!({ "value": f.value, "interval": [f.low, f.high] }));
-        let mut report = json!({
-            "estimate": size.people, "interval": [size.least, size.most],
-            "share": size.share.value, "share_interval": [size.share.low, size.share.high],
-            "confidence": 0.95, "precision": size.share.half_width(), "final": self.is_last,
-            "sample_size": self.look.sampled(), "found": self.look.found(), "population": self.look.population(),
-            "buckets": [self.buckets.0, self.buckets.1], "unreadable": self.unreadable, "as_of_ms": self.as_of, "seconds": took.as_secs_f64(),
-        });
-        if let (Some(name), Some(fields)) = (measure, report.as_object_mut()) {
-            let (total, mean) = (self.look.total(&self.moments), self.look.mean(&self.moments));
-            let measured = json!({ "name": name, "total": figure(total), "mean": figure(mean) });
-            fields.insert("measure".to_owned(), measured);
-        }
-        report
-    }
 }
 
 /// Finds a measure by its name; `None` if there is no measure of that name.

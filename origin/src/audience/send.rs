@@ -6,7 +6,8 @@ use causeway_shared::base::ids::{Millis, VisitorId};
 use causeway_shared::base::limits;
 use causeway_shared::targeting::experiment::Experiment;
 use rusqlite::{Connection, OptionalExtension as _, Row};
-use serde_json::{Value, json};
+use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::webhook::Webhook;
 use crate::audience::query::{self, MemberFormat};
@@ -15,7 +16,7 @@ use crate::campaigns::catalogue;
 use crate::campaigns::experiment::results;
 use crate::store::names::events::{self, EventNameError};
 use crate::store::tables::{send_people, sends};
-use crate::store::tenants::{TenantContext, Tenants};
+use crate::store::tenants::TenantContext;
 use crate::store::{StoreError, TenantNo, visitor_at};
 
 /// Terms of a send, as requested.
@@ -235,23 +236,6 @@ impl Send {
         self.due.is_none() && (self.error.is_none() || self.chosen == Some(0))
     }
 
-    /// The send as JSON for the API and the command line.
-    #[must_use]
-    pub fn describe(&self, tenants: &Tenants) -> Value {
-        let tenant = tenants.by_no(self.tenant).ok().map(|known| known.config.name.clone());
-        let filter: Option<Value> = serde_json::from_str(&self.terms.filter).ok();
-        let SendTerms { count, experiment, webhook, per_second, .. } = &self.terms;
-        let SendTotals { delivered, control, gone, merged, left } = self.sums;
-        let (error, reason) = if self.chosen == Some(0) { (None, &self.error) } else { (self.error.as_ref(), &None) };
-        json!({
-            "tenant": tenant, "name": self.name, "filter": filter, "count": count, "experiment": experiment,
-            "webhook": webhook, "per_second": per_second, "asked_ms": self.asked, "chosen": self.chosen,
-            "delivered": delivered, "control": control, "gone": gone, "merged": merged, "left": left,
-            "waits": self.chosen.map(|chosen| chosen.saturating_sub(self.next)),
-            "due_ms": self.due, "error": error, "reason": reason,
-        })
-    }
-
     /// Idempotency key of a person's delivery: a repeated delivery has the same key.
     #[must_use]
     pub fn key(&self, tenant: &str, place: u32) -> String {
@@ -341,6 +325,22 @@ pub fn stop_send(conn: &Connection, tenant: TenantNo, name: &str) -> Result<bool
     Ok(conn.prepare_cached(sends::SENDS_STOP_BY_NAME)?.execute((tenant.0, name))? > 0)
 }
 
+/// A line of the people that a send notified.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+pub struct RecipientLine {
+    /// Number in the order of notification, from 0. Numbers of people that were not notified are left out.
+    pub place: u32,
+    /// Master of the person at the time of the draw.
+    #[schema(format = "uuid")]
+    pub person: String,
+    /// Arm of the experiment.
+    pub arm: Option<String>,
+    /// Time of the notification.
+    pub at_ms: u64,
+    /// Key of the delivery, as the webhook receives it. A repeated delivery has the same key.
+    pub key: String,
+}
+
 /// A person with a delivery.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recipient {
@@ -426,8 +426,8 @@ pub fn format_recipients(
         text.push_str(&match lines {
             MemberFormat::Csv => format!("{place},{person},{},{at},{key}\n", arm.unwrap_or_default()),
             MemberFormat::Ndjson => {
-                json!({ "place": place, "person": person.to_string(), "arm": arm, "at_ms": at, "key": key }).to_string()
-                    + "\n"
+                let line = RecipientLine { place: *place, person: person.to_string(), arm, at_ms: *at, key };
+                serde_json::to_string(&line).unwrap_or_default() + "\n"
             }
         });
     }

@@ -10,7 +10,7 @@ use causeway_shared::base::limits;
 use causeway_shared::targeting::experiment::Shares;
 use rusqlite::{Connection, OptionalExtension as _};
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use utoipa::ToSchema;
 
 use crate::base::integers::{signed, unsigned};
 use crate::campaigns::experiment::results;
@@ -141,12 +141,33 @@ fn compute_paces(
     campaigns.budgets.of(tenant).iter().map(made).collect()
 }
 
+/// A campaign with a budget.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct BudgetAnswer {
+    /// Id of the campaign; null for a code without an id.
+    pub campaign: Option<String>,
+    /// Whole budget; null without one.
+    pub budget_micros: Option<i64>,
+    /// Budget per day; null without one.
+    pub daily_budget_micros: Option<i64>,
+    /// Spend until now.
+    pub spent_micros: u64,
+    /// Spend on the current day of the campaign's time zone.
+    pub spent_today_micros: u64,
+    /// Budget that is left now.
+    pub left_micros: u64,
+    /// End of the current day.
+    pub day_ends_ms: u64,
+    /// Pacing: calls of a million in which the campaign takes part now; null before the first computation.
+    pub pace_ppm: Option<u32>,
+}
+
 /// Report of the budgets in a tenant's current catalogue: spent and remaining amounts in micros, and the pace in parts
 /// of a million requests.
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn report_budgets(conn: &Connection, tenant: TenantNo, now: Millis) -> Result<Vec<Value>, StoreError> {
+pub fn report_budgets(conn: &Connection, tenant: TenantNo, now: Millis) -> Result<Vec<BudgetAnswer>, StoreError> {
     let made = load_newest(conn, tenant)?;
     let budgets = catalogue::budgets_of_tenant(conn, tenant)?;
     let ids: BTreeMap<u32, String> = catalogue::codes(conn, tenant)?
@@ -157,11 +178,16 @@ pub fn report_budgets(conn: &Connection, tenant: TenantNo, now: Millis) -> Resul
         let (day, day_ends) = spend::billing_day(&budget.time_zone, now);
         let spent = spend::load_spend(conn, tenant, *campaign, day)?;
         let pace = made.as_ref().and_then(|made| Some(made.paces.get(campaign)?.pace.at(made.at, now)));
-        Ok(json!({
-            "campaign": ids.get(campaign), "budget_micros": budget.total, "daily_budget_micros": budget.daily,
-            "spent_micros": spent.ever / 1_000, "spent_today_micros": spent.today / 1_000,
-            "left_micros": budget.left(spent) / 1_000, "day_ends_ms": day_ends, "pace_ppm": pace,
-        }))
+        Ok(BudgetAnswer {
+            campaign: ids.get(campaign).cloned(),
+            budget_micros: budget.total,
+            daily_budget_micros: budget.daily,
+            spent_micros: spent.ever / 1_000,
+            spent_today_micros: spent.today / 1_000,
+            left_micros: budget.left(spent) / 1_000,
+            day_ends_ms: day_ends,
+            pace_ppm: pace,
+        })
     };
     budgets.iter().map(row).collect()
 }
@@ -206,6 +232,8 @@ mod tests {
     use causeway_shared::facts::fact::Fact;
     use causeway_shared::wire::catalogue::decode_steering;
     use causeway_shared::wire::kv_keys;
+
+    use serde_json::{Value, json};
 
     use super::*;
     use crate::testing::{NOW, Origin, exposure, purchase, visitor};

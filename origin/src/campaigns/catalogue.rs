@@ -9,6 +9,7 @@ pub mod document;
 pub mod schema;
 #[cfg(test)]
 mod tests;
+pub mod versions;
 
 use std::collections::BTreeMap;
 
@@ -18,8 +19,10 @@ use causeway_shared::base::limits;
 use causeway_shared::targeting::experiment::Experiment;
 use causeway_shared::wire::catalogue::{CataloguePointer, Digest};
 use rusqlite::{Connection, OptionalExtension as _};
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::Value;
 use sha2::{Digest as _, Sha256};
+use utoipa::ToSchema;
 
 use crate::base::integers::{signed, unsigned};
 use crate::base::metrics::Metrics;
@@ -37,7 +40,9 @@ pub use current::{
 };
 pub use document::{CheckError, CheckedDocument};
 
-/// Reason why no version was applied.
+use document::CataloguePlan;
+
+/// Why nothing was applied.
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyError {
     /// The store failed.
@@ -112,26 +117,6 @@ pub fn stored_version(
         .optional()?;
     let is_whole = found.as_ref().is_none_or(|stored| stored.sha256 == *Sha256::digest(&stored.document));
     if is_whole { Ok(found) } else { Err(StoreError::Corrupt { what: "document of a catalogue" }) }
-}
-
-/// All versions as JSON, newest first: number, time and author of the application, digest, size, whether the version is
-/// current, and whether the KV has it.
-///
-/// # Errors
-/// [`StoreError::Sqlite`].
-pub fn list(conn: &Connection, tenant: TenantNo) -> Result<Vec<Value>, StoreError> {
-    let current = current(conn, tenant)?;
-    let mut statement = conn.prepare_cached(catalogues::CATALOGUES_OF_TENANT)?;
-    let rows = statement.query_map([tenant.0], |row| {
-        let version: u32 = row.get(0)?;
-        let (applied, by, sha256): (i64, String, String) = (row.get(1)?, row.get(2)?, row.get(3)?);
-        let (published, bytes): (bool, i64) = (row.get(4)?, row.get(5)?);
-        Ok(json!({
-            "version": version, "applied_ms": unsigned(applied), "by": by, "sha256": sha256, "bytes": bytes,
-            "current": Some(version) == current, "published": published,
-        }))
-    })?;
-    Ok(rows.collect::<Result<_, _>>()?)
 }
 
 /// The catalogue that was made current last, for the answer of a sync: `c-4`, or `name/c-4` with several tenants.
@@ -238,23 +223,15 @@ pub fn refuse_empty(conn: &Connection, tenant: TenantNo, document: &Value) -> Re
     if removed.is_empty() { Ok(()) } else { Err(ApplyError::Empties(removed.join(", "))) }
 }
 
-/// Result of applying a document, or of a rollback.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Applied {
-    /// The current version.
+/// The result of an applied document, or of a rollback.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+pub struct AppliedCatalogue {
+    /// Version that is current now.
     pub version: u32,
-    /// Whether a different version was current before.
+    /// Whether another version was current before.
     pub changed: bool,
-    /// The differences from the previous version.
-    pub plan: Value,
-}
-
-impl Applied {
-    /// The result as JSON for the command line and the admin API.
-    #[must_use]
-    pub fn to_json(&self) -> Value {
-        json!({ "version": self.version, "changed": self.changed, "plan": self.plan })
-    }
+    /// The changes.
+    pub plan: CataloguePlan,
 }
 
 /// Checks a document, stores it as a new version, makes it current and queues it for the KV, in one transaction. If the
@@ -269,7 +246,7 @@ pub fn apply(
     tenant: &TenantContext,
     document: Value,
     by: &str,
-) -> Result<Applied, ApplyError> {
+) -> Result<AppliedCatalogue, ApplyError> {
     crate::store::write_txn::within_txn(conn, rules, &Metrics::default(), given, |group| {
         let CheckedDocument { document, sha256, experiments, budgets, limited, queried, codes, plan } =
             check(group.tx, tenant, document)?;
@@ -278,7 +255,7 @@ pub fn apply(
                 catalogues::CATALOGUES_SET_DERIVED,
                 (tenant.no.0, before.version, experiments, budgets, limited, queried),
             )?;
-            return Ok(Applied { version: before.version, changed: false, plan });
+            return Ok(AppliedCatalogue { version: before.version, changed: false, plan });
         }
         for (sort, id, code) in &codes {
             group.tx.prepare_cached(catalogue_codes::CATALOGUE_CODES_INSERT)?.execute((tenant.no.0, sort, id, code))?;
@@ -287,7 +264,7 @@ pub fn apply(
         let version =
             group.tx.prepare_cached(catalogues::CATALOGUES_INSERT_NEXT)?.query_row(values, |row| row.get(0))?;
         make_current(group, tenant, version)?;
-        Ok(Applied { version, changed: true, plan })
+        Ok(AppliedCatalogue { version, changed: true, plan })
     })
 }
 
@@ -301,16 +278,16 @@ pub fn rollback(
     given: TxnInputs,
     tenant: &TenantContext,
     version: u32,
-) -> Result<Applied, ApplyError> {
+) -> Result<AppliedCatalogue, ApplyError> {
     crate::store::write_txn::within_txn(conn, rules, &Metrics::default(), given, |group| {
         let wanted = stored_version(group.tx, tenant.no, Some(version))?.ok_or(ApplyError::NoVersion(version))?;
         let before = stored_version(group.tx, tenant.no, None)?;
         let plan = document::plan_changes(before.as_ref(), &wanted.document, &[]);
         if before.is_some_and(|before| before.version == version) {
-            return Ok(Applied { version, changed: false, plan });
+            return Ok(AppliedCatalogue { version, changed: false, plan });
         }
         make_current(group, tenant, version)?;
-        Ok(Applied { version, changed: true, plan })
+        Ok(AppliedCatalogue { version, changed: true, plan })
     })
 }
 

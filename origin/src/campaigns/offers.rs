@@ -13,7 +13,7 @@ use causeway_shared::facts::fact::{Fact, FactKind};
 use causeway_shared::facts::offer_slots::HeldSlots;
 use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use utoipa::ToSchema;
 
 use crate::campaigns::catalogue;
 use crate::store::{PersonNo, StoreCounters, StoreError, TenantNo};
@@ -108,21 +108,42 @@ pub fn given_out(
     Ok(codes)
 }
 
+/// A limited offer, and how far it is given out.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct OfferAnswer {
+    /// Id of the campaign.
+    pub campaign: String,
+    /// Offer codes that there are.
+    pub recipients: u32,
+    /// Offer codes that a person has.
+    pub given: u32,
+    /// Offer codes that no person has.
+    pub left: u32,
+    /// People with an offer code.
+    pub people: i64,
+    /// People with several offer codes: their browsers each got one before they were known to be one person.
+    pub with_several: i64,
+}
+
 /// Report of the limited offers in a tenant's current catalogue: assigned and remaining offer codes, people with a
 /// code, and people with several codes, because their browsers were linked after each had one.
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn report_offers(conn: &Connection, tenant: TenantNo) -> Result<Vec<Value>, StoreError> {
+pub fn report_offers(conn: &Connection, tenant: TenantNo) -> Result<Vec<OfferAnswer>, StoreError> {
     let row = |of: &LimitedOffer| {
         let given = count_given(conn, tenant, of)?;
         let mut statement = conn.prepare_cached(units::UNITS_COUNT_PEOPLE_OF_CAMPAIGN)?;
         let (people, several): (i64, i64) =
             statement.query_row((tenant.0, of.campaign), |row| Ok((row.get(0)?, row.get(1)?)))?;
-        Ok(json!({
-            "campaign": of.id, "recipients": of.limit, "given": given, "left": of.limit.saturating_sub(given),
-            "people": people, "with_several": several,
-        }))
+        Ok(OfferAnswer {
+            campaign: of.id.clone(),
+            recipients: of.limit,
+            given,
+            left: of.limit.saturating_sub(given),
+            people,
+            with_several: several,
+        })
     };
     catalogue::limited_of_tenant(conn, tenant)?.iter().map(row).collect()
 }
@@ -136,6 +157,8 @@ mod tests {
     use causeway_shared::base::limits;
     use causeway_shared::wire::catalogue::decode_steering;
     use causeway_shared::wire::kv_keys;
+
+    use serde_json::json;
 
     use super::*;
     use crate::testing::{NOW, Origin, fact, snapshot, visitor};
@@ -163,6 +186,7 @@ mod tests {
     /// Assigned offer codes, people with one, people with several.
     fn counts(origin: &Origin) -> [i64; 3] {
         let report = report_offers(&origin.conn, origin.tenant("demo").no).unwrap();
+        let report: Vec<_> = report.iter().map(crate::testing::as_json).collect();
         let [of] = &report[..] else { unreachable!("{report:?}") };
         assert_eq!((of["campaign"].as_str(), of["recipients"].as_i64()), (Some("codes"), Some(3)));
         assert_eq!(of["left"].as_i64().unwrap(), 3 - of["given"].as_i64().unwrap());

@@ -14,7 +14,7 @@ use causeway_origin::views::attributes::{self as of, AttributeWrite};
 use causeway_origin::views::read::{StoreView, VisitorView};
 use causeway_shared::facts::attributes::{NameDictionary, ValueKind};
 use clap::Subcommand;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::audit::ReasonOptions;
 use super::segments::{WhoseArgs, put_facts, read_owner};
@@ -145,9 +145,7 @@ pub(super) fn run(command: &AttributesCommand, common: &CommonOptions) -> anyhow
             let ReadableStore { conn, tenants, .. } = ReadableStore::new(common)?;
             let tenant = named_tenant(&tenants, tenant.as_deref())?;
             let names = names::load_dictionary(&conn, tenant.no)?;
-            let page =
-                |n| of::names_page(&names, n).get("names").and_then(Value::as_array).cloned().unwrap_or_default();
-            let rows: Vec<Value> = (0..names.pages()).flat_map(page).collect();
+            let rows: Vec<_> = (0..names.pages()).flat_map(|page| of::names_page(&names, page).names).collect();
             common.output.list(&["token", "name", "type"], &rows)
         }
     }
@@ -180,7 +178,7 @@ fn forget_names(
         e => UsageError(e.to_string()).into(),
     };
     let plan = forget_names::plan_forgetting(&opened.conn, &tenant, &names).map_err(usage)?;
-    if !confirm_plan(yes, &plan.to_json(false), common)? {
+    if !confirm_plan(yes, &json!(plan.to_answer(false)), common)? {
         return Ok(());
     }
     let WritableStore { conn, rules, .. } = &mut opened;
@@ -200,5 +198,5 @@ fn forget_names(
         &causeway_origin::store::write_txn::draw_inputs,
         &|| Ok(()),
     )?;
-    common.output.one(&plan.to_json(true))
+    common.output.one(&plan.to_answer(true))
 }

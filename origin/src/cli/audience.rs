@@ -19,7 +19,7 @@ use causeway_shared::base::ids::Millis;
 use causeway_shared::facts::segments::SegmentId;
 use clap::Subcommand;
 use rusqlite::Connection;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::audience_parts::{FilterOptions, OutputFormat, OutputTarget, PEOPLE, load_columns, parse_filter};
 use super::output::{print_line, progress_bar};
@@ -111,7 +111,7 @@ pub(super) fn run(command: &AudienceCommand, common: &CommonOptions) -> anyhow::
         AudienceCommand::List { tenant } => {
             let ReadableStore { conn, tenants, .. } = ReadableStore::new(common)?;
             let found = materialized::list_audiences(&conn, Some(named_tenant(&tenants, tenant.as_deref())?.no))?;
-            let rows: Vec<Value> = found.iter().map(|audience| audience.describe(&tenants)).collect();
+            let rows: Vec<_> = found.iter().map(|audience| audience.describe(&tenants)).collect();
             common
                 .output
                 .list(&["segment", "filter", "hours", "every_hours", "refreshed_ms", "due_ms", "members"], &rows)
@@ -193,11 +193,11 @@ fn ask_audience(command: &AudienceCommand, of: &FilterOptions, common: &CommonOp
             let mut last = None;
             query::estimate_count(&columns, &conn, tenant.no, &filter, &sampling, now, |report| last = Some(report))?;
             let last = last.context("the sample reported no estimate")?;
-            common.output.one(&last.to_json(measure.as_deref(), started.elapsed()))
+            common.output.one(&last.to_answer(measure.as_deref(), started.elapsed()))
         }
         AudienceCommand::Members(_) => {
             let exact = query::count_exactly(&columns, &conn, tenant.no, &filter, now)?;
-            common.output.one(&exact.to_json(started.elapsed()))
+            common.output.one(&exact.to_answer(started.elapsed()))
         }
         AudienceCommand::Export { to, .. } => {
             let AllMembers { members, .. } =

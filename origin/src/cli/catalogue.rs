@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, anyhow, bail};
 use causeway_origin::base::{clock, key_file};
-use causeway_origin::campaigns::catalogue::{self as of, Applied, ApplyError, CheckError, document, schema};
+use causeway_origin::campaigns::catalogue::{self as of, AppliedCatalogue, ApplyError, CheckError, document, schema};
 use causeway_origin::campaigns::{allocation, offers};
 use causeway_origin::store::tenants::{TenantContext, Tenants};
 use causeway_origin::store::{self, StoreError};
@@ -107,19 +107,19 @@ pub(super) fn run(command: &CatalogueCommand, common: &CommonOptions) -> anyhow:
                 document,
                 "cli",
             );
-            common.output.one(&applied.map_err(|e| apply_error(e, common))?.to_json())
+            common.output.one(&applied.map_err(|e| apply_error(e, common))?)
         }
         CatalogueCommand::Rollback { version, tenant } => {
             let WritableStore { mut conn, rules, .. } = WritableStore::new(common)?;
             let tenant = named_tenant(&rules.tenants, tenant.as_deref())?;
-            let applied: Applied =
+            let applied: AppliedCatalogue =
                 of::rollback(&mut conn, &rules, causeway_origin::store::write_txn::draw_inputs()?, tenant, *version)?;
-            common.output.one(&applied.to_json())
+            common.output.one(&applied)
         }
         CatalogueCommand::List { tenant } => {
             let (conn, tenant) = looked_at(tenant)?;
             let columns = ["version", "current", "published", "applied_ms", "by", "bytes", "sha256"];
-            common.output.list(&columns, &of::list(&conn, tenant.no)?)
+            common.output.list(&columns, &of::versions::list_versions(&conn, tenant.no)?)
         }
         CatalogueCommand::Budgets { tenant } => {
             let (conn, tenant) = looked_at(tenant)?;

@@ -2,7 +2,7 @@
 
 use causeway_origin::base::clock;
 use causeway_origin::ingest::backlog::Backlog;
-use causeway_origin::views::count::{self, AskGroups, CountRequest};
+use causeway_origin::views::count::{self, CountRequest, GroupRequest};
 use causeway_origin::views::read::StoreView;
 use clap::Args;
 use serde_json::{Value, json};
@@ -27,7 +27,7 @@ pub(super) fn run(command: &CountOptions, common: &CommonOptions) -> anyhow::Res
     let snapshot = conn.transaction()?;
     let view = StoreView::load_profile(&snapshot, &reader)?;
     if question.get("by").is_some() {
-        let ask: AskGroups = parse_argument(&command.question, "the question")?;
+        let ask: GroupRequest = parse_argument(&command.question, "the question")?;
         let groups = count::list_groups(&view, known, &ask, clock::now())?;
         return common.output.one(&json!({ "groups": groups }));
     }

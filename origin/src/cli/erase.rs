@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use causeway_origin::base::clock;
 use causeway_origin::base::metrics::Metrics;
+use causeway_origin::erasures::registry::{self, ErasureProgress};
 use causeway_origin::ingest::intake::{CheckedFact, LogRecord};
 use causeway_origin::ingest::log;
 use causeway_origin::pipeline::commit;
@@ -104,7 +105,7 @@ pub(super) fn run(command: &EraseOptions, common: &CommonOptions) -> anyhow::Res
         read_progress(&opened, &tenant, receipt)?
     };
     let mut result = json!({"scope": scope.name(), "visitors": visitors, "done": true});
-    if let (Some(result), Value::Object(progress)) = (result.as_object_mut(), progress) {
+    if let (Some(result), Value::Object(progress)) = (result.as_object_mut(), json!(progress)) {
         result.extend(progress);
     }
     common.output.one(&result)
@@ -114,23 +115,21 @@ fn read_progress(
     opened: &WritableStore,
     tenant: &TenantContext,
     receipt: causeway_shared::base::ids::FactId,
-) -> anyhow::Result<Value> {
-    causeway_origin::erasures::registry::erasure_progress(&opened.conn, tenant.no, receipt)?
-        .context("the erasure was not stored")
+) -> anyhow::Result<ErasureProgress> {
+    registry::erasure_progress(&opened.conn, tenant.no, receipt)?.context("the erasure was not stored")
 }
 
 fn wait_for_erasure(
     opened: &WritableStore,
     tenant: &TenantContext,
     receipt: causeway_shared::base::ids::FactId,
-) -> anyhow::Result<Value> {
+) -> anyhow::Result<ErasureProgress> {
     let bar = progress_bar(0, "{pos} of {len} keys written");
     let shown = show_progress(&bar);
     loop {
         let progress = read_progress(opened, tenant, receipt)?;
-        let keys = |name: &str| progress["keys"][name].as_u64().unwrap_or_default();
-        shown(keys("written"), keys("all"));
-        let is_done = !progress["done_ms"].is_null();
+        shown(progress.keys.written, progress.keys.all);
+        let is_done = progress.done_ms.is_some();
         if is_done || !is_served(&opened.config) {
             bar.finish_and_clear();
             if !is_done {

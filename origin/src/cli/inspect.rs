@@ -56,8 +56,9 @@ pub(super) fn run(command: &InspectCommand, common: &CommonOptions) -> anyhow::R
     let snapshot = conn.transaction()?;
     let found: Value = match command {
         InspectCommand::Visitor { id, .. } => {
-            describe::describe_visitor(&StoreView::load_profile(&snapshot, &reader)?, known, parse_visitor(id)?)?
-                .context("visitor not found: no fact of it was received")?
+            let view = StoreView::load_profile(&snapshot, &reader)?;
+            let found = describe::describe_visitor(&view, known, parse_visitor(id)?)?;
+            serde_json::to_value(found.context("visitor not found: no fact of it was received")?)?
         }
         InspectCommand::Person { id, after, .. } => {
             let usage =
@@ -66,7 +67,9 @@ pub(super) fn run(command: &InspectCommand, common: &CommonOptions) -> anyhow::R
             let found = directory::list_visitors(&snapshot, known.no, parse_visitor(id)?, after, PAGE)?;
             serde_json::to_value(found.context("visitor not found, or --after belongs to another person")?)?
         }
-        InspectCommand::Lookup { kind, value, .. } => describe::describe_lookup(&snapshot, known, kind, value)?,
+        InspectCommand::Lookup { kind, value, .. } => {
+            serde_json::to_value(describe::describe_lookup(&snapshot, known, kind, value)?)?
+        }
     };
     common.output.one(&found)
 }

@@ -115,7 +115,7 @@ pub(super) fn run(command: &JobCommand, common: &CommonOptions) -> anyhow::Resul
             let opened = ReadableStore::new(common)?;
             let job = job.as_deref().and_then(causeway_origin::base::job_kinds::JobKind::named);
             let found = runs::list_runs(&opened.conn, job, usize::from(*limit))?;
-            let rows: Vec<Value> = found.iter().map(|run| run.describe(&opened.tenants)).collect();
+            let rows: Vec<_> = found.iter().map(|run| run.describe(&opened.tenants)).collect();
             let columns =
                 ["run", "job", "tenant", "woken", "dry_run", "started_ms", "ended_ms", "done", "all", "outcome"];
             common.output.list(&columns, &rows)

@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 use comfy_table::{Table, presets};
 use indicatif::ProgressBar;
+use serde::Serialize;
 use serde_json::Value;
 
 /// Output format.
@@ -19,14 +20,15 @@ pub(super) enum Format {
 
 impl Format {
     /// Prints a list of objects, one row per object, with the columns in the given order.
-    pub(super) fn list(self, columns: &[&str], rows: &[Value]) -> anyhow::Result<()> {
+    pub(super) fn list(self, columns: &[&str], rows: &[impl Serialize]) -> anyhow::Result<()> {
+        let rows = rows.iter().map(serde_json::to_value).collect::<Result<Vec<_>, _>>()?;
         match self {
             Self::Json => self.json(&Value::from(rows)),
             Self::Table => {
                 let mut table = Table::new();
                 table.load_style(presets::NOTHING);
                 table.set_header(columns.iter().map(|c| c.to_uppercase()));
-                for row in rows {
+                for row in &rows {
                     table.add_row(columns.iter().map(|c| row.get(c).map_or_else(String::new, format_cell)));
                 }
                 print_text(&table.to_string())
@@ -35,10 +37,11 @@ impl Format {
     }
 
     /// Prints one object, one line per field.
-    pub(super) fn one(self, object: &Value) -> anyhow::Result<()> {
+    pub(super) fn one(self, object: &impl Serialize) -> anyhow::Result<()> {
+        let object = serde_json::to_value(object)?;
         match self {
-            Self::Json => self.json(object),
-            Self::Table => print_text(&object_lines(object)),
+            Self::Json => self.json(&object),
+            Self::Table => print_text(&object_lines(&object)),
         }
     }
 

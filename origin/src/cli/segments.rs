@@ -125,8 +125,8 @@ fn get(query: Option<&str>, whose: &WhoseArgs, common: &CommonOptions) -> anyhow
     let tenant = named_tenant(&opened.tenants, whose.tenant.as_deref())?.clone();
     let by = whose.owner()?;
     let found = read_owner(opened.read_source(), &tenant, whose, |view, visitor| match &query {
-        None => of::describe_segments(view, visitor, clock::now()),
-        Some(query) => Ok(of::answer_query(&by.segments(view, visitor)?, query, clock::now())),
+        None => of::describe_segments(view, visitor, clock::now()).map(|found| json!(found)),
+        Some(query) => Ok(json!(of::answer_query(&by.segments(view, visitor)?, query, clock::now()))),
     })?;
     common.output.one(&found)
 }

@@ -10,7 +10,6 @@ use causeway_origin::campaigns::train::Options;
 use causeway_origin::jobs::runs::RunRequest;
 use causeway_origin::jobs::thread::BUSY;
 use clap::{Args, Subcommand};
-use serde_json::Value;
 
 use super::audience_parts::{FilterOptions, OutputTarget, PEOPLE, parse_filter};
 use super::output::progress_bar;
@@ -99,7 +98,7 @@ pub(super) fn run(command: &SendCommand, common: &CommonOptions) -> anyhow::Resu
         SendCommand::List(whose) => {
             let ReadableStore { conn, tenants, .. } = ReadableStore::new(common)?;
             let found = send::list_sends(&conn, Some(named_tenant(&tenants, whose.tenant.as_deref())?.no))?;
-            let rows: Vec<Value> = found.iter().map(|send| send.describe(&tenants)).collect();
+            let rows: Vec<_> = found.iter().map(|send| send.describe(&tenants)).collect();
             let columns = [
                 "name",
                 "count",

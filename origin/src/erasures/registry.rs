@@ -8,8 +8,8 @@ use crate::store::write_txn::WriteTxn;
 use crate::store::{StoreError, TenantNo};
 use causeway_shared::base::ids::{AltHash, FactId, KindCode, Millis, VisitorId};
 use rusqlite::{Connection, OptionalExtension as _};
-use serde_json::Value;
-use serde_json::json;
+use serde::Serialize;
+use utoipa::ToSchema;
 
 /// Whether a visitor is erased.
 ///
@@ -182,11 +182,47 @@ pub fn in_log(conn: &Connection) -> Result<u64, StoreError> {
     Ok(conn.prepare_cached(erasures::ERASURES_LAST_LOG_RECORD)?.query_row([], |row| row.get(0).map(unsigned))?)
 }
 
-/// Progress of an erasure as JSON; `None` for an unknown receipt.
+/// The progress of an erasure.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct ErasureProgress {
+    /// Receipt of the erasure.
+    #[schema(format = "uuid")]
+    pub receipt: String,
+    /// Time of the request.
+    pub asked_ms: u64,
+    /// Time at which the store held nothing of it any more.
+    pub stored_ms: u64,
+    /// Time at which its record left the log; null before.
+    pub log_ms: Option<u64>,
+    /// The KV keys that may name the erased visitors.
+    pub keys: ErasureKeys,
+    /// Time at which all steps were done; null before. A login from before the erasure that arrives late, or a key that
+    /// the job `verify` finds different, makes it null again until that is erased too.
+    pub done_ms: Option<u64>,
+    /// Time at which the last key was read back, which proves that the erasure is done; null before.
+    pub verified_ms: Option<u64>,
+}
+
+/// The KV keys that may name the erased visitors: their own, and the snapshots of siblings and the lookups.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct ErasureKeys {
+    /// Number of the keys.
+    pub all: u64,
+    /// Keys that were written again since the erasure, and acknowledged.
+    pub written: u64,
+    /// Keys that the job `verify` read back, at least two minutes after the write, and found equal to the store.
+    pub verified: u64,
+}
+
+/// Progress of an erasure; `None` for an unknown receipt.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
-pub fn erasure_progress(conn: &Connection, tenant: TenantNo, receipt: FactId) -> Result<Option<Value>, StoreError> {
+pub fn erasure_progress(
+    conn: &Connection,
+    tenant: TenantNo,
+    receipt: FactId,
+) -> Result<Option<ErasureProgress>, StoreError> {
     let key = (tenant.0, receipt.as_bytes());
     let read = |row: &rusqlite::Row<'_>| {
         let log: Option<i64> = row.get(2)?;
@@ -202,11 +238,15 @@ pub fn erasure_progress(conn: &Connection, tenant: TenantNo, receipt: FactId) ->
         conn.prepare_cached(erasure_keys::ERASURE_KEYS_PROGRESS_OF_ERASURE)?.query_row(key, counts)?.map(unsigned);
     // Not all keys are known while a sweep runs.
     let done = log.filter(|_| !is_swept && all == written).map(|log| log.max(last).max(stored));
-    Ok(Some(json!({
-        "receipt": receipt.receipt(), "asked_ms": asked, "stored_ms": stored, "log_ms": log,
-        "keys": {"all": all, "written": written, "verified": verified}, "done_ms": done,
-        "verified_ms": done.filter(|_| all == verified).map(|done| done.max(proven)),
-    })))
+    Ok(Some(ErasureProgress {
+        receipt: receipt.receipt(),
+        asked_ms: asked,
+        stored_ms: stored,
+        log_ms: log,
+        keys: ErasureKeys { all, written, verified },
+        done_ms: done,
+        verified_ms: done.filter(|_| all == verified).map(|done| done.max(proven)),
+    }))
 }
 
 /// Whether an erasure with this receipt was ever requested.

@@ -5,28 +5,30 @@ use std::str::FromStr;
 use causeway_shared::base::ids::VisitorId;
 use rusqlite::{Connection, OptionalExtension as _};
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use crate::store::tables::{people, visitors};
 use crate::store::{PersonNo, StoreError, TenantNo, visitor_at};
 
 /// A person.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct ListedPerson {
-    /// Id of its oldest visitor.
+    /// Master of the person: its oldest visitor.
+    #[schema(format = "uuid")]
     pub master: String,
-    /// Number of its visitors.
+    /// Number of visitors of the person.
     pub devices: u32,
 }
 
-/// One page of a person's visitors.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+/// A page of the visitors of a person.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct PersonVisitors {
     /// The person.
     #[serde(flatten)]
     pub person: ListedPerson,
-    /// Ids of the visitors, the most recently active one last.
+    /// The visitors, in the order of their last activity. A visitor that becomes active between two pages is on both.
     pub members: Vec<String>,
-    /// Value of `after` for the next page; `None` on the last page.
+    /// Value of `after` for the next page; null on the last page.
     pub next: Option<String>,
 }
 

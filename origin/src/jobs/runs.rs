@@ -3,8 +3,11 @@
 use causeway_shared::base::ids::Millis;
 use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension as _, Row, TransactionBehavior};
-use serde::Deserialize as _;
+use serde::{Deserialize as _, Serialize};
 use serde_json::{Value, json};
+use utoipa::openapi::RefOr;
+use utoipa::openapi::schema::{ObjectBuilder, Schema, Type as SchemaType};
+use utoipa::{PartialSchema, ToSchema};
 
 use super::Last;
 use crate::base::integers::{signed, unsigned};
@@ -64,17 +67,76 @@ pub struct JobRun {
     starts: u32,
 }
 
+/// A run of a job, as the admin side and the command line report it.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+pub struct RunAnswer {
+    /// Number of the run.
+    pub run: i64,
+    /// The job.
+    #[schema(value_type = JobKind)]
+    pub job: &'static str,
+    /// Tenant of a training; null for a job over all tenants.
+    pub tenant: Option<String>,
+    /// Trigger: the job was due (`timer`), a call of the admin side (`signal`), or `causeway job run` (`command`).
+    #[schema(value_type = Trigger)]
+    pub woken: &'static str,
+    /// Whether the run reports its plan and changes nothing.
+    pub dry_run: bool,
+    /// Time of the request.
+    pub asked_ms: u64,
+    /// Time of the start; null while the run waits.
+    pub started_ms: Option<u64>,
+    /// Time of the end; null before it.
+    pub ended_ms: Option<u64>,
+    /// Visitors, rows, people or differences that are done, depending on the job.
+    pub done: u64,
+    /// Visitors, rows, people or differences that there are in all.
+    pub all: u64,
+    /// Outcome; null while the run waits or works. An interrupted run continues at its position, unless it is a dry run,
+    /// a training or a run of a command.
+    #[schema(value_type = Option<RunOutcome>)]
+    pub outcome: Option<&'static str>,
+    /// Counts until now; the plan of a dry run; `error` of a failed run.
+    #[schema(value_type = Object)]
+    pub report: Value,
+}
+
+/// Describes a type as a string that is one of its names.
+macro_rules! schema_of_names {
+    ($named:ident, $names:expr) => {
+        impl PartialSchema for $named {
+            fn schema() -> RefOr<Schema> {
+                ObjectBuilder::new().schema_type(SchemaType::String).enum_values(Some($names)).into()
+            }
+        }
+
+        impl ToSchema for $named {}
+    };
+}
+
+schema_of_names!(JobKind, JobKind::names());
+schema_of_names!(Trigger, Trigger::ALL.map(Trigger::name));
+schema_of_names!(RunOutcome, RunOutcome::ALL.map(RunOutcome::name));
+
 impl JobRun {
-    /// The run as JSON for the API and the command line.
+    /// The run as the admin side and the command line report it.
     #[must_use]
-    pub fn describe(&self, tenants: &Tenants) -> Value {
+    pub fn describe(&self, tenants: &Tenants) -> RunAnswer {
         let RunRequest { job, tenant, trigger: woken, dry_run } = self.request;
-        let tenant = tenant.and_then(|no| tenants.by_no(no).ok()).map(|known| known.config.name.clone());
-        json!({
-            "run": self.no, "job": job.name(), "tenant": tenant, "woken": woken.name(), "dry_run": dry_run,
-            "asked_ms": self.asked_at, "started_ms": self.started, "ended_ms": self.ended,
-            "done": self.done, "all": self.all, "outcome": self.outcome.map(RunOutcome::name), "report": self.report,
-        })
+        RunAnswer {
+            run: self.no,
+            job: job.name(),
+            tenant: tenant.and_then(|no| tenants.by_no(no).ok()).map(|known| known.config.name.clone()),
+            woken: woken.name(),
+            dry_run,
+            asked_ms: self.asked_at,
+            started_ms: self.started,
+            ended_ms: self.ended,
+            done: self.done,
+            all: self.all,
+            outcome: self.outcome.map(RunOutcome::name),
+            report: self.report.clone(),
+        }
     }
 
     /// Time of the start, or of the request while the run waits.

@@ -11,9 +11,20 @@ use crate::store::tenants::TenantContext;
 use crate::store::write_txn::{TxnInputs, TxnRules};
 use crate::store::{StoreError, TenantNo};
 use rusqlite::Connection;
+use serde::Serialize;
 use serde_json::Value as Json;
-use serde_json::json;
 use std::collections::BTreeSet;
+use utoipa::ToSchema;
+
+/// A name of events that is to be forgotten.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct ForgottenEventName {
+    /// The name.
+    pub name: String,
+    /// Source of the name: a page within its quota (`page`), the admin side or a file (`admin`), or a declaration, also by
+    /// an audience, a send or an experiment that used the name (`declared`).
+    pub source: &'static str,
+}
 
 /// The source of each name, if nothing uses one of them: the plan of their removal.
 ///
@@ -23,12 +34,12 @@ pub fn plan_forget(
     conn: &Connection,
     tenant: &TenantContext,
     names: &BTreeSet<String>,
-) -> Result<Vec<Json>, EventNameError> {
+) -> Result<Vec<ForgottenEventName>, EventNameError> {
     check_bounds(names)?;
     let mut all = Vec::new();
     for name in names {
         let from = name_source(conn, tenant.no, name)?.ok_or_else(|| EventNameError::Unknown(name.clone()))?;
-        all.push(json!({ "name": name, "source": from.name() }));
+        all.push(ForgottenEventName { name: name.clone(), source: from.name() });
     }
     match name_uses(conn, tenant.no, names)?.first() {
         None => Ok(all),

@@ -9,7 +9,8 @@ use causeway_shared::base::limits;
 use causeway_shared::facts::attributes::{ForgottenName, NameDictionary, NameToken, ValueKind};
 use causeway_shared::wire::profile;
 use rusqlite::{Connection, OptionalExtension as _};
-use serde_json::{Value as Json, json};
+use serde::Serialize;
+use utoipa::ToSchema;
 
 use crate::audience::{self, best_times};
 use crate::base::attribution::Attribution;
@@ -38,13 +39,38 @@ pub struct ForgetPlan {
 }
 
 impl ForgetPlan {
-    /// The plan as the command line and the admin API show it.
+    /// The plan as the command line and the admin side report it.
     #[must_use]
-    pub fn to_json(&self, done: bool) -> Json {
-        let name = |(name, (kind, visitors)): (&String, &(ValueKind, u64))| json!({ "attribute": name, "type": kind.name(), "visitors": visitors });
-        let names: Vec<Json> = self.names.iter().map(name).collect();
-        json!({ "names": names, "unreadable": self.unreadable, "done": done })
+    pub fn to_answer(&self, done: bool) -> ForgetPlanAnswer {
+        let name = |(name, (kind, visitors)): (&String, &(ValueKind, u64))| ForgottenAttribute {
+            attribute: name.clone(),
+            r#type: kind.name(),
+            visitors: *visitors,
+        };
+        ForgetPlanAnswer { names: self.names.iter().map(name).collect(), unreadable: self.unreadable, done }
     }
+}
+
+/// Attribute names that are to be forgotten, and how many visitors have a value.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct ForgetPlanAnswer {
+    /// The names.
+    pub names: Vec<ForgottenAttribute>,
+    /// Visitors whose stored attributes cannot be read. The tokens of the names stay in use until they can be read.
+    pub unreadable: u64,
+    /// Whether the change was made.
+    pub done: bool,
+}
+
+/// An attribute name that is to be forgotten.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct ForgottenAttribute {
+    /// The name.
+    pub attribute: String,
+    /// Type of the values.
+    pub r#type: &'static str,
+    /// Visitors with a value.
+    pub visitors: u64,
 }
 
 /// The reason why no name was removed.

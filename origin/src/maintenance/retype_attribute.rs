@@ -458,7 +458,10 @@ mod tests {
 
     fn has(origin: &Origin, n: u32) -> Json {
         let view = crate::views::read::StoreView::folded(&origin.conn);
-        crate::views::attributes::describe_attributes(&view, &origin.row("demo", visitor(n))).unwrap()["own"].clone()
+        crate::testing::as_json(
+            crate::views::attributes::describe_attributes(&view, &origin.row("demo", visitor(n))).unwrap(),
+        )["own"]
+            .clone()
     }
 
     #[test]

@@ -14,7 +14,8 @@ use std::collections::BTreeMap;
 use causeway_shared::base::ids::{AlternateId, FactId, KindCode, Millis, VisitorId};
 use causeway_shared::facts::fact::{Fact, FactKind};
 use rusqlite::{Connection, Row, named_params};
-use serde_json::{Value, json};
+use serde::Serialize;
+use utoipa::ToSchema;
 
 use crate::base::integers::{signed, unsigned};
 use crate::identity::changes::LinkChanges;
@@ -22,7 +23,7 @@ use crate::ingest::intake::{CheckedFact, LogRecord};
 use crate::store::tenants::TenantContext;
 use crate::store::write_txn::WriteTxn;
 use crate::store::{StoreError, TenantNo, hash_at, visitor_at};
-use crate::views::describe;
+use crate::views::describe::{self, NamedId};
 
 /// A change that gets a row.
 #[derive(Debug)]
@@ -239,6 +240,41 @@ pub(crate) fn list_erasures(conn: &Connection) -> Result<Vec<RequestedErasure>, 
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
+/// A row of the audit trail. No row names an erased visitor or its ids.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+pub struct AuditRow {
+    /// Number of the row, in the order of storing.
+    pub row: i64,
+    /// Time of the request.
+    pub at_ms: u64,
+    /// The change: `link`, `unlink`, `erase`, `forget_attribute` or `forget_event`.
+    pub what: String,
+    /// Author: `token:NUMBER`, `cli`, `visitor` or `job:NAME`; `admin` or `journal` in a row of a release that stored no
+    /// author.
+    pub by: Option<String>,
+    /// Name of the token, or of the operating system's user according to the environment.
+    pub name: Option<String>,
+    /// Role of the token.
+    pub role: Option<String>,
+    /// Reason that the author gave.
+    pub reason: Option<String>,
+    /// Receipt of an erasure.
+    #[schema(format = "uuid")]
+    pub receipt: Option<String>,
+    /// The visitor that the change names; null in an erasure, in an import, and after the visitor was erased.
+    #[schema(format = "uuid")]
+    pub visitor: Option<String>,
+    /// The second visitor that the change names; null in the same cases.
+    #[schema(format = "uuid")]
+    pub other: Option<String>,
+    /// The alternate id that the change names; null after the id or its visitor was erased.
+    pub id: Option<NamedId>,
+    /// Name of the attribute or event that was forgotten.
+    pub object: Option<String>,
+    /// Number of evidence rows that came or ended, or of erased visitors.
+    pub count: u64,
+}
+
 /// A page of a tenant's trail, the newest row first, with rows before `after`. For one visitor: the changes that name
 /// it, and its erasure.
 ///
@@ -250,7 +286,7 @@ pub fn list_rows(
     visitor: Option<VisitorId>,
     after: Option<i64>,
     most: usize,
-) -> Result<Vec<Value>, StoreError> {
+) -> Result<Vec<AuditRow>, StoreError> {
     let read = if visitor.is_some() { audit::AUDIT_BEFORE_ROW_OF_VISITOR } else { audit::AUDIT_BEFORE_ROW };
     let mut statement = conn.prepare_cached(read)?;
     let visitor = visitor.map(|visitor| visitor.as_bytes().to_vec());
@@ -259,7 +295,7 @@ pub fn list_rows(
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-fn describe_row(tenant: &TenantContext, row: &Row<'_>) -> rusqlite::Result<Value> {
+fn describe_row(tenant: &TenantContext, row: &Row<'_>) -> rusqlite::Result<AuditRow> {
     let what: String = row.get(2)?;
     let text = |column| row.get::<_, Option<String>>(column);
     let named = |column| match row.get_ref(column)? {
@@ -273,12 +309,21 @@ fn describe_row(tenant: &TenantContext, row: &Row<'_>) -> rusqlite::Result<Value
         None => None,
     };
     let receipt = FactId::from_bytes(row.get(7)?).receipt();
-    Ok(json!({
-        "row": row.get::<_, i64>(0)?, "at_ms": unsigned(row.get(1)?), "what": what, "by": text(3)?, "name": text(4)?,
-        "role": text(5)?, "reason": text(6)?, "receipt": (what == "erase").then_some(receipt),
-        "visitor": named(9)?, "other": named(10)?, "id": id, "object": text(13)?,
-        "count": unsigned(row.get(8)?),
-    }))
+    Ok(AuditRow {
+        row: row.get(0)?,
+        at_ms: unsigned(row.get(1)?),
+        receipt: (what == "erase").then_some(receipt),
+        what,
+        by: text(3)?,
+        name: text(4)?,
+        role: text(5)?,
+        reason: text(6)?,
+        visitor: named(9)?,
+        other: named(10)?,
+        id,
+        object: text(13)?,
+        count: unsigned(row.get(8)?),
+    })
 }
 
 #[cfg(test)]

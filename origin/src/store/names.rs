@@ -248,7 +248,9 @@ mod tests {
 
     fn has(origin: &Origin, of: VisitorId) -> Json {
         let view = crate::views::read::StoreView::folded(&origin.conn);
-        crate::views::attributes::describe_attributes(&view, &origin.row("demo", of)).unwrap()["own"].clone()
+        crate::testing::as_json(crate::views::attributes::describe_attributes(&view, &origin.row("demo", of)).unwrap())
+            ["own"]
+            .clone()
     }
 
     #[test]
@@ -267,7 +269,9 @@ mod tests {
         let silver = said(visitor(2), u32::try_from(at - NOW).unwrap(), &json!({ "tier": "silver" }));
         origin.admin("demo", &[silver]);
         let view = crate::views::read::StoreView::folded(&origin.conn);
-        let shown = crate::views::attributes::describe_attributes(&view, &origin.row("demo", visitor(1))).unwrap();
+        let shown = crate::testing::as_json(
+            crate::views::attributes::describe_attributes(&view, &origin.row("demo", visitor(1))).unwrap(),
+        );
         assert_eq!(shown["view"], json!({ "tier": "silver" }));
     }
 

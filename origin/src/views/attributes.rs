@@ -6,11 +6,12 @@ use std::collections::BTreeMap;
 use causeway_shared::base::ids::{FactId, Millis, VisitorId};
 use causeway_shared::base::limits;
 use causeway_shared::facts::attributes::{
-    AttributeMap, AttributeValue, DictionaryError, NameDictionary, name_is_good, name_is_reserved,
+    AttributeMap, AttributeValue, DictionaryError, NameDictionary, ValueKind, name_is_good, name_is_reserved,
 };
 use causeway_shared::facts::fact::{Fact, FactKind};
 use serde::{Deserialize, Serialize};
-use serde_json::{Value as Json, json};
+use serde_json::Value as Json;
+use utoipa::ToSchema;
 
 use crate::store::{StoreError, names};
 use crate::views::read::{self, StoreView, VisitorView};
@@ -18,26 +19,27 @@ use crate::views::segments;
 
 pub use segments::SegmentOwner;
 
-/// A write of attributes.
-#[derive(Debug, Clone, Default, Deserialize)]
+/// Changes of the attributes of a visitor.
+#[derive(Debug, Clone, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AttributeWrite {
-    /// Attributes to set.
+    /// Attributes that the visitor has from now on, by name.
     #[serde(default)]
+    #[schema(value_type = BTreeMap<String, serde_json::Value>)]
     pub set: BTreeMap<String, Json>,
-    /// Names of attributes to remove.
+    /// Names of attributes that the visitor no longer has.
     #[serde(default)]
     pub remove: Vec<String>,
 }
 
-/// An attribute that was refused.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+/// A refused attribute.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct RefusedAttribute {
     /// Name of the attribute.
     pub name: String,
-    /// Stable code of the reason.
+    /// Stable name of the reason.
     pub code: &'static str,
-    /// The reason for users.
+    /// The reason in English.
     pub message: String,
 }
 
@@ -93,19 +95,53 @@ pub fn stamp_after(view: &StoreView<'_>, visitor: &VisitorView, write: &Attribut
     Ok(tokens.filter_map(|(token, _)| map.written(token)).max().map_or(0, |at| at + 1))
 }
 
-/// The visitor's own attributes and those of its person, as JSON.
+/// The attributes of a visitor and of its person, by name.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+pub struct AttributeLists {
+    /// Id of the visitor.
+    #[schema(format = "uuid")]
+    pub visitor: String,
+    /// Attributes of the visitor.
+    #[schema(value_type = BTreeMap<String, serde_json::Value>)]
+    pub own: BTreeMap<String, Json>,
+    /// Attributes of the person: the newest value of each name.
+    #[schema(value_type = BTreeMap<String, serde_json::Value>)]
+    pub view: BTreeMap<String, Json>,
+}
+
+/// A page of the attribute names of a tenant.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct AttributeNamePage {
+    /// The names, in the order of their first use.
+    pub names: Vec<AttributeNameRow>,
+    /// Number of pages.
+    pub pages: usize,
+}
+
+/// A name of an attribute.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct AttributeNameRow {
+    /// Token of the name.
+    pub token: usize,
+    /// The name.
+    pub name: String,
+    /// Type of the values: `bool`, `integer`, `float`, `string`, `date` or `strings`.
+    pub r#type: &'static str,
+}
+
+/// The visitor's own attributes and those of its person.
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn describe_attributes(view: &StoreView<'_>, visitor: &VisitorView) -> Result<Json, StoreError> {
+pub fn describe_attributes(view: &StoreView<'_>, visitor: &VisitorView) -> Result<AttributeLists, StoreError> {
     let mut dictionary = names::load_dictionary(view.conn, visitor.tenant)?;
     let own = read::attribute_map(view, visitor, &mut dictionary)?;
     let person = of_person(view, visitor, limits::PERSON_VISITORS, &mut dictionary)?;
-    Ok(json!({
-        "visitor": visitor.visitor.to_string(),
-        "own": by_name(&own, &dictionary),
-        "view": by_name(&person, &dictionary),
-    }))
+    Ok(AttributeLists {
+        visitor: visitor.visitor.to_string(),
+        own: by_name(&own, &dictionary),
+        view: by_name(&person, &dictionary),
+    })
 }
 
 fn of_person(
@@ -131,8 +167,12 @@ pub fn by_name(map: &AttributeMap, dictionary: &NameDictionary) -> BTreeMap<Stri
 
 /// One page of the tenant's attribute names with their types, as JSON.
 #[must_use]
-pub fn names_page(dictionary: &NameDictionary, page: usize) -> Json {
-    let entry = |(place, (name, kind)): (usize, &(String, causeway_shared::facts::attributes::ValueKind))| json!({ "token": page * limits::ATTRIBUTE_PAGE + place, "name": name, "type": kind.name() });
-    let names: Vec<Json> = dictionary.page(page).iter().enumerate().map(entry).collect();
-    json!({ "names": names, "pages": dictionary.pages() })
+pub fn names_page(dictionary: &NameDictionary, page: usize) -> AttributeNamePage {
+    let entry = |(index, (name, kind)): (usize, &(String, ValueKind))| AttributeNameRow {
+        token: page * limits::ATTRIBUTE_PAGE + index,
+        name: name.clone(),
+        r#type: kind.name(),
+    };
+    let names = dictionary.page(page).iter().enumerate().map(entry).collect();
+    AttributeNamePage { names, pages: dictionary.pages() }
 }

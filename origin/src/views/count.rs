@@ -11,7 +11,7 @@ use causeway_shared::facts::actions::{
     ViewTypes, WindowUnit, group_actions,
 };
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use utoipa::ToSchema;
 
 use crate::campaigns::catalogue;
 use crate::profiles::buckets::packed_actions;
@@ -22,29 +22,31 @@ use crate::views::read::{self, ActionParts, StoreView};
 /// Most ids in one request.
 const IDS: usize = 10_000;
 
-/// A count request of the admin API.
-#[derive(Debug, Clone, Deserialize)]
+/// A question for counts of actions by id.
+#[derive(Debug, Clone, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CountRequest {
-    /// Visitor id.
+    /// Visitor whose person is counted.
+    #[schema(format = "uuid")]
     pub visitor: String,
-    /// Action types by name.
+    /// Names of action types.
     pub actions: Vec<String>,
-    /// View types by name; `None` means all.
+    /// Names of view types. Default: all.
     pub view_types: Option<Vec<String>>,
-    /// Time window.
+    /// Window of time.
     pub last: CountWindow,
     /// Level of the ids.
     pub level: LevelName,
     /// Ads, ad groups, campaigns or advertisers.
+    #[schema(max_items = 10000)]
     pub ids: Vec<EntityName>,
-    /// Whether only the visitor is counted, not its person.
+    /// Count the visitor alone and not its person.
     #[serde(default)]
     pub own: bool,
 }
 
-/// An entity, by its code or by its id in any version of the catalogue.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
+/// An entity, by its code or by its id in the current or an earlier catalogue.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize, ToSchema)]
 #[serde(untagged)]
 pub enum EntityName {
     /// Code of the entity.
@@ -53,28 +55,31 @@ pub enum EntityName {
     Id(String),
 }
 
-/// A window, or two times in milliseconds since 1970 that are rounded down to minutes.
-#[derive(Debug, Clone, Copy, Deserialize)]
+/// A window of time: the newest buckets of a unit, or two times in whole minutes.
+#[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, untagged)]
 pub enum CountWindow {
-    /// The last buckets of a unit, including the current one.
+    /// The newest buckets of a unit, with the current one.
     Window {
-        /// Number of buckets, at least 1.
+        /// Number of buckets.
+        #[schema(minimum = 1)]
         interval: u32,
         /// Size of a bucket.
         unit: UnitName,
     },
-    /// From a time until before another.
+    /// A span of time.
     Range {
-        /// Start, included.
+        /// Start.
+        #[schema(value_type = u64)]
         from_ms: Millis,
-        /// End, excluded.
+        /// End, which is not part of the span.
+        #[schema(value_type = u64)]
         to_ms: Millis,
     },
 }
 
-/// Unit of a window.
-#[derive(Debug, Clone, Copy, Deserialize)]
+/// A unit of time.
+#[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum UnitName {
     /// Minutes.
@@ -85,8 +90,8 @@ pub enum UnitName {
     Days,
 }
 
-/// Level of the catalogue.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+/// A level of the catalogue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LevelName {
     /// Ads.
@@ -166,25 +171,28 @@ fn codes_of<'a>(
     names.into_iter().map(code).collect()
 }
 
-/// A request for counts in groups: a filter on actions, and the dimensions of the groups.
-#[derive(Debug, Clone, Deserialize)]
+/// A question for counts of actions by group.
+#[derive(Debug, Clone, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct AskGroups {
-    /// Visitor id.
+pub struct GroupRequest {
+    /// Visitor whose person is counted.
+    #[schema(format = "uuid")]
     pub visitor: String,
-    /// Action types by name; `None` means all.
+    /// Names of action types. Default: all.
     pub actions: Option<Vec<String>>,
-    /// View types by name; `None` means all.
+    /// Names of view types. Default: all.
     pub view_types: Option<Vec<String>>,
-    /// Entities by level. An action must match one entity of each named level.
+    /// Entities by level: an action counts if its entity of each named level is one of these.
     #[serde(default)]
+    #[schema(value_type = BTreeMap<LevelName, Vec<EntityName>>)]
     pub ids: BTreeMap<LevelName, BTreeSet<EntityName>>,
-    /// Dimensions of the groups; an empty list gives one sum.
+    /// Dimensions of the groups. Default: none, which gives one sum.
     #[serde(default)]
+    #[schema(max_items = 6, value_type = Vec<String>, example = json!(["campaign", "action"]))]
     pub by: Vec<DimensionName>,
-    /// Time window.
+    /// Window of time.
     pub last: CountWindow,
-    /// Whether only the visitor is counted, not its person.
+    /// Count the visitor alone and not its person.
     #[serde(default)]
     pub own: bool,
 }
@@ -202,6 +210,37 @@ pub enum DimensionName {
     Level(LevelName),
 }
 
+/// A group of actions with its count. It has a field for each dimension of the question.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, ToSchema)]
+pub struct GroupRow {
+    /// Action type, by name; its code where the vocabulary has no name for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub action: Option<EntityName>,
+    /// Code of the view type.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub view_type: Option<u32>,
+    /// Code of the ad.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub ad: Option<u32>,
+    /// Code of the ad group.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub ad_group: Option<u32>,
+    /// Code of the campaign.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub campaign: Option<u32>,
+    /// Code of the advertiser.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub advertiser: Option<u32>,
+    /// Number of the actions.
+    pub count: u64,
+}
+
 /// The groups with their counts, in the order of their codes. Action types are named; view types and entities are
 /// codes.
 ///
@@ -210,9 +249,9 @@ pub enum DimensionName {
 pub fn list_groups(
     view: &StoreView<'_>,
     tenant: &TenantContext,
-    ask: &AskGroups,
+    ask: &GroupRequest,
     now: Millis,
-) -> Result<Vec<Value>, CountError> {
+) -> Result<Vec<GroupRow>, CountError> {
     let visitor = visitor_of(&ask.visitor)?;
     let words = &tenant.config.vocabulary;
     let mut filter = DimensionFilter::default();
@@ -242,18 +281,22 @@ pub fn list_groups(
 /// Number of dimensions: the action type, the view type and four levels.
 const DIMENSIONS: usize = 6;
 
-fn group_row(tenant: &TenantContext, by: &[DimensionName], codes: &[u32], count: u64) -> Value {
-    let mut row = serde_json::Map::new();
-    for (dimension, code) in by.iter().zip(codes) {
-        let verb = u8::try_from(*code).ok().and_then(|code| tenant.config.vocabulary.name_of(ActionType(code)));
-        let value = match (dimension, verb) {
-            (DimensionName::Action, Some(name)) => name.into(),
-            _ => Value::from(*code),
-        };
-        row.insert(dimension.name().to_owned(), value);
+fn group_row(tenant: &TenantContext, by: &[DimensionName], codes: &[u32], count: u64) -> GroupRow {
+    let mut row = GroupRow { count, ..GroupRow::default() };
+    for (dimension, &code) in by.iter().zip(codes) {
+        match dimension {
+            DimensionName::Action => {
+                let word = u8::try_from(code).ok().and_then(|code| tenant.config.vocabulary.name_of(ActionType(code)));
+                row.action = Some(word.map_or(EntityName::Code(code), |name| EntityName::Id(name.to_owned())));
+            }
+            DimensionName::ViewType => row.view_type = Some(code),
+            DimensionName::Level(LevelName::Ad) => row.ad = Some(code),
+            DimensionName::Level(LevelName::AdGroup) => row.ad_group = Some(code),
+            DimensionName::Level(LevelName::Campaign) => row.campaign = Some(code),
+            DimensionName::Level(LevelName::Advertiser) => row.advertiser = Some(code),
+        }
     }
-    row.insert("count".to_owned(), count.into());
-    Value::Object(row)
+    row
 }
 
 fn filter_codes(
@@ -279,14 +322,6 @@ impl DimensionName {
             Self::Action => actions::ActionDimension::Verb,
             Self::ViewType => actions::ActionDimension::ViewType,
             Self::Level(level) => actions::ActionDimension::Entity(level.level()),
-        }
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Action => "action",
-            Self::ViewType => "view_type",
-            Self::Level(level) => level.name(),
         }
     }
 }
@@ -398,10 +433,10 @@ mod tests {
         ];
         origin.send("demo", &facts);
         let known = origin.tenant("demo").clone();
-        let ask = |more: &str| -> Result<Value, CountError> {
+        let ask = |more: &str| -> Result<serde_json::Value, CountError> {
             let text = format!(r#"{{"visitor": "{}", "last": {{"interval": 2, "unit": "days"}}{more}}}"#, visitor(1));
             list_groups(&StoreView::folded(&origin.conn), &known, &serde_json::from_str(&text).unwrap(), NOW)
-                .map(Value::from)
+                .map(crate::testing::as_json)
         };
         assert_eq!(ask("").unwrap(), serde_json::json!([{ "count": 3 }]));
         let by = ask(r#", "by": ["campaign", "action", "view_type"]"#).unwrap();

@@ -478,7 +478,9 @@ mod tests {
         assert_eq!(load_members(&view, &own, 10).unwrap().len(), 2);
         whole(&view, &own, Day(0)).unwrap();
         load_person(&view, &own, 10).unwrap();
-        crate::views::describe::describe_visitor(&view, origin.tenant("demo"), visitor(1)).unwrap().unwrap();
+        crate::testing::as_json(
+            crate::views::describe::describe_visitor(&view, origin.tenant("demo"), visitor(1)).unwrap().unwrap(),
+        );
         let gone = FactKind::Erasure { scope: ErasureScope::Visitor, id: None, also: Vec::new() };
         origin.admin("demo", &[fact(visitor(2), 10, NOW, gone)]);
         let writes = origin.drain(100);

@@ -9,8 +9,8 @@ use causeway_shared::base::time::HourStamp;
 use causeway_shared::facts::fact::{Fact, FactError, FactKind};
 use causeway_shared::facts::segments::{SegmentId, SegmentMap, SegmentState};
 use rusqlite::Connection;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::identity::link::canonical_id;
 use crate::store::StoreError;
@@ -26,28 +26,30 @@ pub enum SegmentOwner {
     Lookup(String, String),
 }
 
-/// A write of segments.
-#[derive(Debug, Clone, Deserialize)]
+/// Changes of the segments of a visitor, at most 1,000.
+#[derive(Debug, Clone, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SegmentWrite {
-    /// Segments to add.
+    /// Segments that the visitor is in from now on. A segment that the visitor has already gets the new expiry.
     #[serde(default)]
     pub set: Vec<HeldSegment>,
-    /// Segments to remove.
+    /// Segments that the visitor leaves.
     #[serde(default)]
     pub remove: Vec<u32>,
 }
 
-/// Membership in a segment.
-#[derive(Debug, Clone, Deserialize)]
+/// A segment of a visitor.
+#[derive(Debug, Clone, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HeldSegment {
     /// Number of the segment.
     pub segment: u32,
-    /// Expiry in milliseconds since 1970, rounded up to an hour.
+    /// Expiry, rounded up to a whole hour.
+    #[schema(value_type = u64)]
     pub expires_ms: Millis,
-    /// Up to four small attributes by token.
+    /// Small attributes by their numbers, at most four.
     #[serde(default)]
+    #[schema(value_type = BTreeMap<String, i32>)]
     pub attributes: BTreeMap<u16, i32>,
 }
 
@@ -81,37 +83,40 @@ impl TryFrom<SegmentQuery> for SegmentTest {
     }
 }
 
-/// A query about segments.
-#[derive(Debug, Clone, Deserialize)]
+/// A question about the segments of a visitor: one of these fields.
+#[derive(Debug, Clone, Deserialize, ToSchema)]
 #[serde(try_from = "SegmentQuery")]
+#[schema(rename_all = "snake_case")]
 pub enum SegmentTest {
-    /// Segments that expire within a time range.
+    /// Segments that expire within a span.
     Expiring(HourSpan),
-    /// Segments that do not expire within a time range.
+    /// Segments that do not expire within a span.
     NotExpiring(HourSpan),
-    /// The newest written segments, at most this number.
+    /// The segments that were written last, at most this number.
     Newest(usize),
-    /// Number of segments in a range of ids.
+    /// Number of segments in a range.
     Count(IdRange),
 }
 
-/// Two times in milliseconds since 1970, rounded down to hours.
-#[derive(Debug, Clone, Copy, Deserialize)]
+/// A span of time in whole hours.
+#[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HourSpan {
-    /// Start, included.
+    /// Start.
+    #[schema(value_type = u64)]
     pub from_ms: Millis,
-    /// End, excluded.
+    /// End, which is not part of the span.
+    #[schema(value_type = u64)]
     pub to_ms: Millis,
 }
 
-/// A range of segment ids.
-#[derive(Debug, Clone, Copy, Deserialize)]
+/// A range of segments.
+#[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct IdRange {
-    /// First id, included.
+    /// First segment of the range.
     pub from: u32,
-    /// Last id, included.
+    /// Last segment of the range.
     pub to: u32,
 }
 
@@ -176,19 +181,67 @@ pub(crate) fn of_person(
     Ok(person)
 }
 
-/// The visitor's own segments and those of its person, as JSON.
+/// The current segments of a visitor and of its person.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct SegmentLists {
+    /// Id of the visitor.
+    #[schema(format = "uuid")]
+    pub visitor: String,
+    /// Segments of the visitor.
+    pub own: Vec<SegmentAnswer>,
+    /// Segments of the person.
+    pub view: Vec<SegmentAnswer>,
+}
+
+/// A segment of a visitor or person.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct SegmentAnswer {
+    /// Number of the segment.
+    pub segment: u32,
+    /// Expiry, a whole hour.
+    pub expires_ms: u64,
+    /// Small attributes by their numbers.
+    pub attributes: BTreeMap<String, i32>,
+}
+
+/// The answer of a question about segments.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(untagged)]
+pub enum SegmentSelection {
+    /// The answer of `expiring` and `not_expiring`.
+    Segments {
+        /// The segments.
+        segments: Vec<SegmentAnswer>,
+    },
+    /// The answer of `newest`.
+    Newest {
+        /// Numbers of the segments, the newest first.
+        segments: Vec<u32>,
+    },
+    /// The answer of `count`.
+    Count {
+        /// Number of the segments.
+        count: usize,
+    },
+}
+
+/// The visitor's own segments and those of its person.
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn describe_segments(view: &StoreView<'_>, visitor: &read::VisitorView, now: Millis) -> Result<Value, StoreError> {
-    Ok(json!({
-        "visitor": visitor.visitor.to_string(),
-        "own": list_segments(&read::load_segments(view, visitor)?, now),
-        "view": list_segments(&of_person(view, visitor, limits::PERSON_VISITORS)?, now),
-    }))
+pub fn describe_segments(
+    view: &StoreView<'_>,
+    visitor: &read::VisitorView,
+    now: Millis,
+) -> Result<SegmentLists, StoreError> {
+    Ok(SegmentLists {
+        visitor: visitor.visitor.to_string(),
+        own: list_segments(&read::load_segments(view, visitor)?, now),
+        view: list_segments(&of_person(view, visitor, limits::PERSON_VISITORS)?, now),
+    })
 }
 
-fn list_segments(map: &SegmentMap, now: Millis) -> Vec<Value> {
+fn list_segments(map: &SegmentMap, now: Millis) -> Vec<SegmentAnswer> {
     live_segments(map, now).map(|(id, expiry)| describe_segment(map, id, expiry)).collect()
 }
 
@@ -197,31 +250,33 @@ fn live_segments(map: &SegmentMap, now: Millis) -> impl Iterator<Item = (Segment
     map.expiring(HourStamp(HourStamp::at(now).0 + 1)..HourStamp(u32::MAX))
 }
 
-fn describe_segment(map: &SegmentMap, id: SegmentId, expiry: HourStamp) -> Value {
-    let attributes: BTreeMap<String, i32> =
+fn describe_segment(map: &SegmentMap, id: SegmentId, expiry: HourStamp) -> SegmentAnswer {
+    let attributes =
         map.get(id).into_iter().flat_map(|(_, of)| of).map(|(token, value)| (token.to_string(), *value)).collect();
-    json!({ "segment": id.0, "expires_ms": expiry.start_ms(), "attributes": attributes })
+    SegmentAnswer { segment: id.0, expires_ms: expiry.start_ms(), attributes }
 }
 
 /// Answers a query. Queries about hours include expired segments; queries about the newest segments and counts do not.
 #[must_use]
-pub fn answer_query(map: &SegmentMap, query: &SegmentTest, now: Millis) -> Value {
+pub fn answer_query(map: &SegmentMap, query: &SegmentTest, now: Millis) -> SegmentSelection {
     let hours = |span: &HourSpan| HourStamp::at(span.from_ms)..HourStamp::at(span.to_ms);
     match query {
         SegmentTest::Expiring(span) => {
-            json!({ "segments": map.expiring(hours(span)).map(|(id, e)| describe_segment(map, id, e)).collect::<Vec<_>>() })
+            let found = map.expiring(hours(span)).map(|(id, expiry)| describe_segment(map, id, expiry));
+            SegmentSelection::Segments { segments: found.collect() }
         }
         SegmentTest::NotExpiring(span) => {
-            json!({ "segments": map.not_expiring(hours(span)).map(|(id, e)| describe_segment(map, id, e)).collect::<Vec<_>>() })
+            let found = map.not_expiring(hours(span)).map(|(id, expiry)| describe_segment(map, id, expiry));
+            SegmentSelection::Segments { segments: found.collect() }
         }
         SegmentTest::Newest(count) => {
             let held: BTreeSet<SegmentId> = live_segments(map, now).map(|(id, _)| id).collect();
             let newest = map.newest(usize::MAX).into_iter().filter(|id| held.contains(id)).take(*count);
-            json!({ "segments": newest.map(|id| id.0).collect::<Vec<_>>() })
+            SegmentSelection::Newest { segments: newest.map(|id| id.0).collect() }
         }
         SegmentTest::Count(ids) => {
             let within = |id: SegmentId| (ids.from..=ids.to).contains(&id.0);
-            json!({ "count": live_segments(map, now).filter(|(id, _)| within(*id)).count() })
+            SegmentSelection::Count { count: live_segments(map, now).filter(|(id, _)| within(*id)).count() }
         }
     }
 }
@@ -282,6 +337,8 @@ pub fn extended_expiry(
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use crate::testing::{NOW, Origin, page, visitor};
 
@@ -306,12 +363,12 @@ mod tests {
         let by_member =
             find_visitor(&view, &known, &SegmentOwner::Lookup("member".to_owned(), "ann".to_owned())).unwrap().unwrap();
         assert_eq!(by_member.visitor, b);
-        let shown = describe_segments(&view, &by_member, NOW).unwrap();
+        let shown = crate::testing::as_json(describe_segments(&view, &by_member, NOW).unwrap());
         assert_eq!((shown["own"].as_array().unwrap().len(), shown["view"][0]["segment"].clone()), (0, json!(8457)));
         assert_eq!(shown["view"][0]["attributes"], json!({ "3": 9 }));
         let own = find_visitor(&view, &known, &SegmentOwner::Visitor(a)).unwrap().unwrap();
         let own = read::load_segments(&view, &own).unwrap();
-        let ask = |text: &str| answer_query(&own, &serde_json::from_str(text).unwrap(), NOW);
+        let ask = |text: &str| crate::testing::as_json(answer_query(&own, &serde_json::from_str(text).unwrap(), NOW));
         assert_eq!(ask(r#"{"count": {"from": 8000, "to": 9000}}"#), json!({ "count": 1 }));
         assert_eq!(ask(r#"{"newest": 5}"#), json!({ "segments": [8457] }));
         let span = format!(r#"{{"from_ms": {NOW}, "to_ms": {}}}"#, NOW + 3 * HOUR);
@@ -335,7 +392,7 @@ mod tests {
             assert_eq!(newest.visitor, b);
             let [own, person] = [SegmentOwner::Visitor(b), member].map(|whose| whose.segments(&view, &newest).unwrap());
             assert_eq!(
-                [&own, &person].map(|map| answer_query(map, &count, NOW)["count"].clone()),
+                [&own, &person].map(|map| crate::testing::as_json(answer_query(map, &count, NOW))["count"].clone()),
                 [json!(0), json!(1)]
             );
             assert!(extended_expiry(&own, SegmentId(8457), 24, NOW).is_none());
@@ -343,9 +400,10 @@ mod tests {
         };
         origin.send("demo", &[segment_fact(b, &more, NOW.max(after), [2; 16]).unwrap()]);
         let view = StoreView::folded(&origin.conn);
-        let shown =
+        let shown = crate::testing::as_json(
             describe_segments(&view, &find_visitor(&view, &known, &SegmentOwner::Visitor(a)).unwrap().unwrap(), NOW)
-                .unwrap();
+                .unwrap(),
+        );
         assert_eq!(shown["view"][0]["expires_ms"], HourStamp::at(NOW + 26 * HOUR - 1).start_ms(), "the person's own");
     }
 
@@ -361,12 +419,13 @@ mod tests {
         let view = StoreView::folded(&origin.conn);
         let of = read::load_visitor(&view, origin.tenant("demo").no, visitor(1)).unwrap().unwrap();
         let map = read::load_segments(&view, &of).unwrap();
-        let ask = |text: &str, now| answer_query(&map, &serde_json::from_str(text).unwrap(), now);
+        let ask =
+            |text: &str, now| crate::testing::as_json(answer_query(&map, &serde_json::from_str(text).unwrap(), now));
         for (now, ids) in [(NOW, vec![8, 7]), (NOW + 2 * HOUR, vec![8]), (NOW + 6 * HOUR, vec![])] {
             let newest = ask(r#"{"newest": 5}"#, now)["segments"].clone();
             assert_eq!(newest.as_array().unwrap().len(), ids.len());
             assert_eq!(ask(r#"{"count": {"from": 0, "to": 9}}"#, now)["count"], ids.len());
-            let shown = describe_segments(&view, &of, now).unwrap();
+            let shown = crate::testing::as_json(describe_segments(&view, &of, now).unwrap());
             assert_eq!((shown["own"].as_array().unwrap().len(), shown["view"] == shown["own"]), (ids.len(), true));
         }
     }

@@ -248,8 +248,10 @@ fn the_openapi_documents_examples_of_audiences_are_answered_as_it_says() {
                 assert!(answer.status < 300, "{method} {path}: {}", answer.text());
                 // The schema of an answer in lines describes one line.
                 let content = &operation["responses"][answer.status.to_string()]["content"];
-                let described = ["application/json", "application/x-ndjson"].map(|form| &content[form]["schema"]);
-                let fields = described.into_iter().find_map(|schema| schema["properties"].as_object()).unwrap();
+                let described =
+                    ["application/json", "application/x-ndjson"].map(|form| &content[form]["schema"]["$ref"]);
+                let schema = described.into_iter().find_map(|name| name.as_str()?.strip_prefix('#')).unwrap();
+                let fields = document.pointer(schema).unwrap()["properties"].as_object().unwrap();
                 let reply = answer.json();
                 let unsaid: Vec<&String> =
                     reply.as_object().unwrap().keys().filter(|key| !fields.contains_key(*key)).collect();

@@ -263,11 +263,10 @@ fn links_of(rows: &[(u32, Option<u32>, f64)]) -> Vec<u8> {
 /// The fields of an answer that its schema does not name.
 fn undescribed(answer: &Value, schema: &Value, document: &Value, at: &str) -> Vec<String> {
     fn properties<'d>(schema: &'d Value, document: &'d Value) -> Vec<(&'d String, &'d Value)> {
-        let named =
-            schema["$ref"].as_str().map(|name| &document.pointer(name.trim_start_matches('#')).unwrap()["properties"]);
-        let parts = schema["allOf"].as_array().into_iter().flatten().flat_map(|part| properties(part, document));
-        let own = [Some(&schema["properties"]), named].into_iter().flatten().filter_map(Value::as_object).flatten();
-        own.chain(parts).collect()
+        let named = schema["$ref"].as_str().map(|name| document.pointer(name.trim_start_matches('#')).unwrap());
+        let parts = ["allOf", "oneOf"].into_iter().filter_map(|of| schema[of].as_array()).flatten().chain(named);
+        let parts = parts.flat_map(|part| properties(part, document));
+        schema["properties"].as_object().into_iter().flatten().chain(parts).collect()
     }
     let known = properties(schema, document);
     let of_field = |(name, answer): (&String, &Value)| {
@@ -293,7 +292,7 @@ fn the_openapi_document_describes_all_that_is_told_of_a_visitor() {
     let document = origin.admin(&token, "openapi.json").json();
     let answer = origin.admin(&token, &format!("visitors/{}?tenant=demo", id(1))).json();
     assert_eq!(answer["links"].as_array().unwrap().len(), 2);
-    let schema = &document["components"]["schemas"]["visitor"];
+    let schema = &document["components"]["schemas"]["VisitorAnswer"];
     assert_eq!(undescribed(&answer, schema, &document, ""), Vec::<String>::new());
 }
 

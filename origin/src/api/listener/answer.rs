@@ -1,4 +1,4 @@
-//! An answer's body, which holds its request as under way until hyper has taken all of it, a piece at a time.
+//! The body of an answer. The request counts as in progress until hyper has taken the whole body, in pieces.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -8,17 +8,17 @@ use hyper::body::{Body as HttpBody, Frame, SizeHint};
 
 use super::table::RequestUnderWay;
 
-/// Bytes that hyper takes at once, of which it holds no more than its buffer. A request ends with the last of them, and so
-/// does what it proved: a large answer that is taken whole would be cut while a slow reader is still at its beginning.
+/// Most bytes that hyper takes at once. The request and its proof end with the last piece: if hyper took a large answer
+/// as a whole, a slow reader's connection could be closed while the reader is still at the beginning.
 const PIECE_BYTES: usize = 16 * 1024;
 
 /// The body of an answer.
 #[derive(Debug)]
 pub(super) struct AnswerBody {
     inner: Body,
-    /// What is left of the last piece.
+    /// Rest of the last piece.
     rest: Bytes,
-    /// Dropped with the body.
+    /// The request in progress; dropped with the body.
     _under_way: RequestUnderWay,
 }
 

@@ -1,4 +1,4 @@
-//! A connection's stream with two time limits: for a head that has begun, and for a reader that takes nothing.
+//! The stream of a connection with two time limits: for a head that has begun, and for a reader that takes no byte.
 
 use std::io;
 use std::pin::Pin;
@@ -13,19 +13,19 @@ use super::HttpLimits;
 use super::table::{ConnectionPhase, OpenConnection};
 use crate::base::metrics::{ConnectionLimit, Metrics};
 
-/// A stream whose reads and writes fail once they are too late.
+/// A stream whose reads and writes fail after their time limit.
 #[derive(Debug)]
 pub(super) struct LimitedStream<S> {
     inner: S,
     connection: Arc<OpenConnection>,
     head: StreamLimit,
     write: StreamLimit,
-    /// Since when the reader takes nothing.
+    /// Start of the time in which the reader takes no byte.
     stalled: Option<Instant>,
     metrics: Arc<Metrics>,
 }
 
-/// A time limit of something that is waited for.
+/// A time limit of a wait.
 #[derive(Debug)]
 struct StreamLimit {
     limit: ConnectionLimit,
@@ -38,7 +38,7 @@ impl StreamLimit {
         Self { limit, time, timer: None }
     }
 
-    /// `Pending` until the time is over that began at `since`, then an error.
+    /// `Pending` until the time that began at `since` is over, and then an error.
     fn poll_late<T>(&mut self, since: Instant, cx: &mut Context<'_>, metrics: &Metrics) -> Poll<io::Result<T>> {
         let ends = since + self.time;
         let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(ends)));

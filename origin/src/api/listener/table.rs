@@ -1,15 +1,15 @@
-//! The table of open connections: how many there are, what each is doing, and which is closed for a newcomer.
+//! The table of open connections: their number, their phases, and the choice of the one that is closed for a new one.
 //!
-//! Anybody can open a connection, and what it is for is known only once its head was read. Therefore none is refused:
-//! where all are taken, the one that has gone longest without an answer is closed, and the newcomer has its room. A caller
-//! that sends its head at once needs a round trip; whoever fills the table must open all its connections again within that
-//! time to displace it.
+//! A stranger can open a connection, and its purpose is unknown until its head was read. Therefore no connection is
+//! refused: where the table is full, the connection with the longest time without an answer is closed for the new one.
+//! A caller that sends its head at once needs one round trip; an attacker who fills the table must open all connections
+//! again within that time to displace the caller.
 //!
-//! A request that proved its sender keeps its connection until it is answered: syncs have room of their own, and so have
-//! callers with a token. Each room is bounded, and a fourth of the table is in neither, so that there always is a connection
-//! to close. A request that finds its room full is served as one without a proof.
+//! A request with a proof of its sender keeps its connection until the answer is sent. Syncs have a share of the table,
+//! and callers with a token have another. A fourth of the table is in no share, so that there always is a connection to
+//! close. A request whose share is full is served like one without a proof.
 //!
-//! There is no bound by address: all callers come from the address of the proxy.
+//! There is no bound by address, because all callers have the address of the proxy.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,32 +20,32 @@ use tokio::time::Instant;
 use super::RequestProof;
 use crate::base::metrics::Metrics;
 
-/// What a connection is doing.
+/// Phase of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ConnectionPhase {
-    /// It waits for a request.
+    /// The connection waits for a request.
     Idle,
-    /// Some of a head has come.
+    /// A part of a head has arrived.
     Head,
-    /// A request is read, worked on, or answered.
+    /// A request is read, processed or answered.
     Request,
 }
 
-/// What the table knows of one connection.
+/// Entry of a connection in the table.
 #[derive(Debug)]
 pub(super) struct ConnectionEntry {
-    /// What the request under way proved, where its room was not full.
+    /// Proof of the request in progress; `None` without one, or where its share was full.
     pub(super) proof: Option<RequestProof>,
     state: Arc<ConnectionState>,
     is_closing: bool,
 }
 
-/// What a connection shares with its entry in the table.
+/// State that a connection shares with its entry.
 #[derive(Debug)]
 struct ConnectionState {
-    /// With the time when it began.
+    /// The phase and its start.
     phase: Mutex<(ConnectionPhase, Instant)>,
-    /// Wakes the connection's task to close it.
+    /// Wakes the task of the connection to close it.
     close: Notify,
 }
 
@@ -65,13 +65,14 @@ struct SharedTable {
 #[derive(Debug, Default)]
 struct ConnectionEntries {
     next: u64,
-    /// By a number that grows: a connection gets a new one with each answer, thus the first is without one for longest.
+    /// Entries by a growing number. A connection gets a new number with each answer, so that the first entry has the
+    /// longest time without an answer.
     by_age: BTreeMap<u64, ConnectionEntry>,
     tokens: usize,
     syncs: usize,
 }
 
-/// An open connection; it leaves the table when dropped.
+/// An open connection. It leaves the table when it is dropped.
 #[derive(Debug)]
 pub(super) struct OpenConnection {
     shared: Arc<SharedTable>,
@@ -79,7 +80,7 @@ pub(super) struct OpenConnection {
     state: Arc<ConnectionState>,
 }
 
-/// A request under way on a connection, until it is dropped.
+/// A request in progress on a connection, until it is dropped.
 #[derive(Debug)]
 pub(super) struct RequestUnderWay(Arc<OpenConnection>);
 
@@ -94,7 +95,7 @@ impl ConnectionTable {
         Self { shared: Arc::new(SharedTable { connections, metrics, entries: Mutex::default() }) }
     }
 
-    /// Adds a connection, which the caller has made room for.
+    /// Adds a connection. The caller has made room for it.
     pub(super) fn open(&self) -> OpenConnection {
         let phase = Mutex::new((ConnectionPhase::Idle, Instant::now()));
         let state = Arc::new(ConnectionState { phase, close: Notify::new() });
@@ -105,7 +106,7 @@ impl ConnectionTable {
         OpenConnection { shared: Arc::clone(&self.shared), age: Mutex::new(age), state }
     }
 
-    /// Closes the connection that has gone longest without an answer, of those that proved nothing.
+    /// Closes the connection without a proof that has the longest time without an answer.
     pub(super) fn displace(&self) {
         let mut entries = self.shared.entries();
         let mut unproven = entries.by_age.values_mut().filter(|entry| entry.proof.is_none() && !entry.is_closing);
@@ -115,7 +116,7 @@ impl ConnectionTable {
         }
     }
 
-    /// Closes all that are so.
+    /// Closes all connections that match.
     pub(super) fn close_where(&self, is_so: impl Fn(&ConnectionEntry) -> bool) {
         let mut entries = self.shared.entries();
         entries.by_age.values_mut().filter(|entry| is_so(entry)).for_each(ConnectionEntry::close);
@@ -148,7 +149,7 @@ impl SharedTable {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many connections a proof keeps open at most.
+    /// Share of a proof in the table: most connections that it keeps open.
     fn most(&self, proof: RequestProof) -> usize {
         match proof {
             RequestProof::Token => self.connections / 2,
@@ -187,7 +188,7 @@ impl OpenConnection {
         self.state.close.notified().await;
     }
 
-    /// Bytes came: where no request is under way they are a head's.
+    /// Notes that bytes arrived. Without a request in progress they begin a head.
     pub(super) fn note_read(&self) {
         let mut phase = self.state.phase();
         if phase.0 == ConnectionPhase::Idle {
@@ -195,19 +196,20 @@ impl OpenConnection {
         }
     }
 
-    /// Since when it is in that phase; `None` in another.
+    /// Start of the phase; `None` in another phase.
     pub(super) fn in_phase_since(&self, phase: ConnectionPhase) -> Option<Instant> {
         let (current, since) = *self.state.phase();
         (current == phase).then_some(since)
     }
 
-    /// A whole head came.
+    /// Notes that a whole head arrived.
     pub(super) fn begin_request(self: &Arc<Self>) -> RequestUnderWay {
         self.state.enter(ConnectionPhase::Request);
         RequestUnderWay(Arc::clone(self))
     }
 
-    /// The request under way proved its sender: the connection is kept until it is answered, where there is room.
+    /// Notes the proof of the request in progress. The connection stays open until the answer, where the share has
+    /// room.
     pub(super) fn prove(&self, proof: RequestProof) {
         let mut entries = self.shared.entries();
         let has_room = *entries.proven(proof) < self.shared.most(proof);

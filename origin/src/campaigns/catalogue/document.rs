@@ -12,8 +12,10 @@ use causeway_shared::profiles::profile::QueriedNames;
 use causeway_shared::settings::vocabulary::{Vocabulary, VocabularyWord};
 use causeway_shared::wire::catalogue::encode_document;
 use causeway_shared::wire::{WireError, flat};
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
+use utoipa::ToSchema;
 
 use super::StoredVersion;
 use crate::base::time_zones;
@@ -52,8 +54,8 @@ pub struct CheckedDocument {
     pub queried: String,
     /// Newly assigned codes: sort, id, code.
     pub codes: Vec<(String, String, u32)>,
-    /// The changes from the current version.
-    pub plan: Value,
+    /// What would change.
+    pub plan: CataloguePlan,
 }
 
 /// Codes by sort and id.
@@ -297,27 +299,61 @@ fn form_problems(document: &Value) -> Vec<ConfigProblem> {
     problems
 }
 
+/// The changes from the current version of the catalogue to a document.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, ToSchema)]
+pub struct CataloguePlan {
+    /// Current version; null before the first.
+    pub from: Option<u32>,
+    /// Changes by sort of row, such as `campaign`.
+    pub changes: BTreeMap<String, RowChanges>,
+    /// Codes that are assigned for the first time.
+    pub codes: Vec<AssignedCode>,
+}
+
+/// The changed rows of one sort, by id.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, ToSchema)]
+pub struct RowChanges {
+    /// Rows that only the document has.
+    pub added: Vec<String>,
+    /// Rows that only the current version has.
+    pub removed: Vec<String>,
+    /// Rows that differ.
+    pub changed: Vec<String>,
+}
+
+/// A code that an id gets permanently.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct AssignedCode {
+    /// Sort of the row, such as `campaign`.
+    pub sort: String,
+    /// Id of the row.
+    pub id: String,
+    /// The code.
+    pub code: u32,
+}
+
 /// The changes from the current version to a document: added, removed and changed rows by sort and id, and new codes.
 #[must_use]
-pub fn plan_changes(before: Option<&StoredVersion>, document: &str, codes: &[(String, String, u32)]) -> Value {
+pub fn plan_changes(before: Option<&StoredVersion>, document: &str, codes: &[(String, String, u32)]) -> CataloguePlan {
     let read = |text: &str| serde_json::from_str::<Value>(text).unwrap_or_default();
     let (old, new) = (before.map(|stored| read(&stored.document)).unwrap_or_default(), read(document));
-    let mut changes = Map::new();
+    let mut changes = BTreeMap::new();
     for sort in SORTS {
         let (old, new) = (document_rows(&old, sort), document_rows(&new, sort));
         let only = |a: &BTreeMap<&str, &Value>, b: &BTreeMap<&str, &Value>| -> Vec<String> {
             a.keys().filter(|id| !b.contains_key(*id)).map(|id| (*id).to_owned()).collect()
         };
         let changed = new.iter().filter(|(id, row)| old.get(*id).is_some_and(|before| before != *row));
-        let changed: Vec<&str> = changed.map(|(id, _)| *id).collect();
+        let changed: Vec<String> = changed.map(|(id, _)| (*id).to_owned()).collect();
         let (added, removed) = (only(&new, &old), only(&old, &new));
         if !(added.is_empty() && removed.is_empty() && changed.is_empty()) {
-            changes.insert(sort.to_owned(), json!({ "added": added, "removed": removed, "changed": changed }));
+            changes.insert(sort.to_owned(), RowChanges { added, removed, changed });
         }
     }
-    let codes: Vec<Value> =
-        codes.iter().map(|(sort, id, code)| json!({ "sort": sort, "id": id, "code": code })).collect();
-    json!({ "from": before.map(|stored| stored.version), "changes": changes, "codes": codes })
+    let assigned =
+        |(sort, id, code): &(String, String, u32)| AssignedCode { sort: sort.clone(), id: id.clone(), code: *code };
+    let codes = codes.iter().map(assigned).collect();
+    CataloguePlan { from: before.map(|stored| stored.version), changes, codes }
 }
 
 fn document_rows<'a>(document: &'a Value, sort: &str) -> BTreeMap<&'a str, &'a Value> {

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use causeway_shared::base::ids::{Micros, Millis};
+use causeway_shared::base::ids::Millis;
 use causeway_shared::base::time::HourStamp;
 use causeway_shared::targeting::experiment::Experiment;
 use rusqlite::Connection;
 use serde::Serialize;
-use serde_json::{Value, json};
+use utoipa::ToSchema;
 
 use super::bandit::{self, ArmState, ConversionDelays};
 use super::person_results::{self, HourSums};
@@ -32,6 +32,76 @@ struct ArmHours {
     now: HourStamp,
 }
 
+/// The results of an experiment.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+pub struct ExperimentAnswer {
+    /// Id of the experiment.
+    pub experiment: String,
+    /// Code of the experiment.
+    pub code: u32,
+    /// Tenant of the experiment.
+    pub tenant: String,
+    /// What counts as a conversion: the name of an event, or an action type.
+    pub conversion: String,
+    /// Whether the origin moves traffic to the arms that convert best.
+    pub selection: bool,
+    /// Start of the experiment.
+    pub starts_ms: u64,
+    /// End of the experiment; null without one.
+    pub ends_ms: Option<u64>,
+    /// Whether the experiment runs now.
+    pub runs: bool,
+    /// Time at which the catalogue dropped the experiment; null while it is in the catalogue.
+    pub dropped_ms: Option<u64>,
+    /// The arms, in the order of the catalogue.
+    pub arms: Vec<ArmAnswer>,
+    /// People who saw several arms. The figures of the arms leave them out.
+    pub mixed: i64,
+    /// Test whether the people were split as configured, by the arm that each saw first. After a mismatch no figure is
+    /// reliable. Null where there is too little to compare, and after the experiment got more traffic than before.
+    pub sample_ratio: Option<statistics::SampleRatio>,
+    /// Sums of the last 168 hours, by hour and arm.
+    pub hours: Vec<ArmPeriod>,
+    /// Sums by day and arm.
+    pub days: Vec<ArmPeriod>,
+}
+
+/// The results of an arm.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+pub struct ArmAnswer {
+    /// Id of the arm.
+    pub arm: String,
+    /// Code of the arm.
+    pub code: u8,
+    /// Whether the arm is the control.
+    pub control: bool,
+    /// Share of the arm in the catalogue, of 10,000 people.
+    pub share: u32,
+    /// Share of the arm now, of 10,000 people, as traffic allocation sets it; 0 after the experiment was dropped.
+    pub share_now: u32,
+    /// People who saw this arm first and another arm later. They count in `sample_ratio` only.
+    pub mixed: i64,
+    /// People who saw this arm only.
+    pub recipients: i64,
+    /// Recipients with a conversion.
+    pub converted: i64,
+    /// Conversions of the recipients.
+    pub conversions: i64,
+    /// Revenue of these conversions.
+    pub revenue_micros: i64,
+    /// Conversion rate.
+    pub rate: Option<statistics::IntervalEstimate>,
+    /// Conversion rate as traffic allocation estimates it, with the conversions that are still expected.
+    pub posterior: Option<statistics::IntervalEstimate>,
+    /// Probability that the arm is the best of the arms other than the control; null for the control and for an arm without
+    /// traffic.
+    pub best: Option<f64>,
+    /// Difference of the rate to the rate of the control.
+    pub difference: Option<statistics::IntervalEstimate>,
+    /// Relative difference of the rate to the rate of the control.
+    pub uplift: Option<statistics::IntervalEstimate>,
+}
+
 /// All results of an experiment of the tenant's current catalogue, or of a dropped experiment as in the last version
 /// that had it; `None` if no version has the id.
 ///
@@ -42,7 +112,7 @@ pub fn describe_experiment(
     tenant: &TenantContext,
     id: &str,
     now: Millis,
-) -> Result<Option<Value>, StoreError> {
+) -> Result<Option<ExperimentAnswer>, StoreError> {
     let Some((experiment, dropped)) = find_experiment(conn, tenant.no, id)? else { return Ok(None) };
     let experiment = &experiment;
     let read = ArmHours::of(conn, tenant.no, experiment, now)?;
@@ -54,29 +124,42 @@ pub fn describe_experiment(
     let arms = experiment.arms.iter().zip(&states).zip(&shares).map(|((arm, state), share)| {
         let sums = read.total(arm.code);
         let against = control.filter(|_| !arm.control);
-        json!({
-            "arm": arm.id, "code": arm.code, "control": arm.control, "share": arm.share,
-            "share_now": if dropped.is_some() { 0 } else { *share }, "mixed": read.of_arm(person_results::mixed_arm(arm.code)).exposed,
-            "recipients": sums.exposed, "converted": sums.cohort_converted, "conversions": sums.cohort_conversions,
-            "revenue_micros": sums.cohort_revenue,
-            "rate": statistics::wilson_interval(read.rate(arm.code)),
-            "posterior": statistics::posterior_interval(state.rate),
-            "best": if state.control || state.share == 0 { None } else { best.next() },
-            "difference": against.and_then(|control| statistics::rate_difference(read.rate(arm.code), control)),
-            "uplift": against.and_then(|control| statistics::relative_difference(read.rate(arm.code), control)),
-        })
+        ArmAnswer {
+            arm: arm.id.clone(),
+            code: arm.code,
+            control: arm.control,
+            share: arm.share,
+            share_now: if dropped.is_some() { 0 } else { *share },
+            mixed: read.of_arm(person_results::mixed_arm(arm.code)).exposed,
+            recipients: sums.exposed,
+            converted: sums.cohort_converted,
+            conversions: sums.cohort_conversions,
+            revenue_micros: sums.cohort_revenue,
+            rate: statistics::wilson_interval(read.rate(arm.code)),
+            posterior: statistics::posterior_interval(state.rate),
+            best: if state.control || state.share == 0 { None } else { best.next() },
+            difference: against.and_then(|control| statistics::rate_difference(read.rate(arm.code), control)),
+            uplift: against.and_then(|control| statistics::relative_difference(read.rate(arm.code), control)),
+        }
     });
-    Ok(Some(json!({
-        "experiment": experiment.id, "code": experiment.code, "tenant": tenant.id.as_str(),
-        "conversion": experiment.conversion, "selection": experiment.selection,
-        "starts_ms": experiment.starts, "ends_ms": experiment.ends, "runs": dropped.is_none() && experiment.runs(now),
-        "dropped_ms": dropped,
-        "arms": arms.collect::<Vec<_>>(),
-        "mixed": read.mixed(),
-        "sample_ratio": shares_since(conn, tenant.no, experiment)?.and_then(|since| read.sample_ratio(experiment, since)),
-        "hours": read.periods(experiment, 1, HOURS),
-        "days": read.periods(experiment, 24, u32::MAX),
-    })))
+    let arms = arms.collect();
+    let since = shares_since(conn, tenant.no, experiment)?;
+    Ok(Some(ExperimentAnswer {
+        experiment: experiment.id.clone(),
+        code: experiment.code,
+        tenant: tenant.id.as_str().to_owned(),
+        conversion: experiment.conversion.clone(),
+        selection: experiment.selection,
+        starts_ms: experiment.starts,
+        ends_ms: experiment.ends,
+        runs: dropped.is_none() && experiment.runs(now),
+        dropped_ms: dropped,
+        arms,
+        mixed: read.mixed(),
+        sample_ratio: since.and_then(|since| read.sample_ratio(experiment, since)),
+        hours: read.periods(experiment, 1, HOURS),
+        days: read.periods(experiment, 24, u32::MAX),
+    }))
 }
 
 /// Finds an experiment in a tenant's current catalogue, or a dropped one in the last version that had it, with the time
@@ -147,20 +230,27 @@ fn shares_since(conn: &Connection, tenant: TenantNo, of: &Experiment) -> Result<
     Ok(Some(HourStamp(HourStamp::at(unsigned(delivered.max(changed))).0 + 2)))
 }
 
-/// Sums of one arm in one hour or day.
-#[derive(Serialize)]
-struct ArmPeriod<'a> {
-    start_ms: Millis,
-    arm: &'a str,
-    /// People whose first exposure is in the period, with their conversions at any time.
-    exposed: i64,
-    cohort_converted: i64,
-    cohort_conversions: i64,
-    cohort_revenue_micros: Micros,
+/// The sums of one arm in one hour or day.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+pub struct ArmPeriod {
+    /// Start of the hour or day.
+    pub start_ms: u64,
+    /// Id of the arm.
+    pub arm: String,
+    /// People who saw the arm for the first time in the period: its cohort.
+    pub exposed: i64,
+    /// People of the cohort with a conversion, at any time.
+    pub cohort_converted: i64,
+    /// Conversions of the cohort, at any time.
+    pub cohort_conversions: i64,
+    /// Revenue of the cohort's conversions.
+    pub cohort_revenue_micros: i64,
+    /// People whose first conversion was in the period.
+    pub converted: i64,
     /// Conversions in the period.
-    converted: i64,
-    conversions: i64,
-    revenue_micros: Micros,
+    pub conversions: i64,
+    /// Revenue of the conversions in the period.
+    pub revenue_micros: i64,
 }
 
 impl ArmHours {
@@ -237,8 +327,8 @@ impl ArmHours {
         statistics::sample_ratio(&[together(true), together(false)])
     }
 
-    /// Sums of the arms by periods of `hours` hours, over the newest `most` hours, in order.
-    fn periods<'a>(&self, experiment: &'a Experiment, hours: u32, most: u32) -> Vec<ArmPeriod<'a>> {
+    /// Sums of each arm by periods of `hours` hours, ascending: the newest `most` periods.
+    fn periods(&self, experiment: &Experiment, hours: u32, most: u32) -> Vec<ArmPeriod> {
         let from = self.now.0.saturating_add(1).saturating_sub(most);
         let mut found: BTreeMap<(u32, u8), (&str, HourSums)> = BTreeMap::new();
         for arm in &experiment.arms {
@@ -247,9 +337,9 @@ impl ArmHours {
                 there.1 = there.1.plus(1, *sums);
             }
         }
-        let period = |((start, _), (arm, of)): ((u32, u8), (&'a str, HourSums))| ArmPeriod {
+        let period = |((start, _), (arm, of)): ((u32, u8), (&str, HourSums))| ArmPeriod {
             start_ms: HourStamp(start).start_ms(),
-            arm,
+            arm: arm.to_owned(),
             exposed: of.exposed,
             cohort_converted: of.cohort_converted,
             cohort_conversions: of.cohort_conversions,
@@ -269,6 +359,8 @@ mod simulation;
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
     use crate::testing::{NOW, Origin, exposure, purchase, visitor, withdrawal};
 
@@ -293,7 +385,10 @@ mod tests {
     }
 
     fn mismatch(origin: &Origin) -> Value {
-        describe_experiment(&origin.conn, origin.tenant("demo"), "e", origin.now).unwrap().unwrap()["sample_ratio"]["mismatch"].clone()
+        crate::testing::as_json(
+            describe_experiment(&origin.conn, origin.tenant("demo"), "e", origin.now).unwrap().unwrap(),
+        )["sample_ratio"]["mismatch"]
+            .clone()
     }
 
     #[test]
@@ -335,7 +430,9 @@ mod tests {
         expose(&mut origin, 0..30, 1);
         expose(&mut origin, 30..60, 2);
         let show = |origin: &Origin, id: &str| {
-            describe_experiment(&origin.conn, origin.tenant("demo"), id, origin.now).unwrap()
+            describe_experiment(&origin.conn, origin.tenant("demo"), id, origin.now)
+                .unwrap()
+                .map(crate::testing::as_json)
         };
         let before = show(&origin, "e").unwrap();
         let dropped = NOW + HOUR;
@@ -371,7 +468,9 @@ mod tests {
             let both = logins(n, &format!("who-{n}")).map(|(n, who)| origin.login(visitor(n), 9, origin.now, &who));
             origin.send("demo", &both);
         }
-        let shown = describe_experiment(&origin.conn, origin.tenant("demo"), "e", origin.now).unwrap().unwrap();
+        let shown = crate::testing::as_json(
+            describe_experiment(&origin.conn, origin.tenant("demo"), "e", origin.now).unwrap().unwrap(),
+        );
         assert_eq!(shown["mixed"], json!(20));
         assert_eq!([0, 1].map(|arm| shown["arms"][arm]["recipients"].clone()), [json!(890), json!(90)]);
         assert_eq!([0, 1].map(|arm| shown["arms"][arm]["mixed"].clone()), [json!(18), json!(2)]);

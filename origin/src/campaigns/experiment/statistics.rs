@@ -33,7 +33,7 @@ impl ObservedRate {
 }
 
 /// A value with its 95 % interval.
-#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, utoipa::ToSchema)]
 pub struct IntervalEstimate {
     /// The point estimate.
     pub value: f64,
@@ -41,7 +41,7 @@ pub struct IntervalEstimate {
     pub low: f64,
     /// Upper end of the interval.
     pub high: f64,
-    /// Name of the method.
+    /// Method of the interval: `Wilson`, `Newcombe` (difference), `Koopman` (uplift) or `beta` (posterior).
     pub method: &'static str,
 }
 
@@ -119,13 +119,14 @@ fn last_accepted(start: f64, factor: f64, is_rejected: impl Fn(f64) -> bool) -> 
 }
 
 /// Comparison of the observed traffic split with the configured one.
-#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, utoipa::ToSchema)]
 pub struct SampleRatio {
-    /// Pearson's statistic.
+    /// Pearson's statistic; null where it is infinite.
+    #[schema(nullable)]
     pub chi_square: f64,
-    /// Probability of a split at least this uneven.
+    /// Probability of a split that is at least as uneven.
     pub p: f64,
-    /// Whether the probability is below [`MISMATCH`]. The experiment's results are then not reliable.
+    /// Whether that probability is below the bound ([`MISMATCH`]), so that no result of the experiment is reliable.
     pub mismatch: bool,
 }
 

@@ -264,7 +264,7 @@ fn an_arm_survives_a_login_and_a_person_with_two_arms_counts_only_after_an_unlin
         origin.tenant("demo"),
         visitor(2),
     );
-    let told = told.unwrap().unwrap()["experiments"].clone();
+    let told = crate::testing::as_json(told.unwrap().unwrap().experiments);
     let since = NOW - 6 * HOUR;
     assert_eq!(told, serde_json::json!([{"experiment": "e-1", "arm": "none", "since_ms": since, "mixed": true}]));
 
@@ -360,7 +360,9 @@ fn what_was_bought_before_the_exposure_and_imported_after_it_is_no_conversion() 
     origin.now = NOW + 2 * HOUR;
     let converted = |origin: &Origin| {
         let known = origin.tenant("demo").clone();
-        let shown = results::describe_experiment(&origin.conn, &known, "e-1", origin.now).unwrap().unwrap();
+        let shown = crate::testing::as_json(
+            results::describe_experiment(&origin.conn, &known, "e-1", origin.now).unwrap().unwrap(),
+        );
         shown["arms"][1]["converted"].clone()
     };
     // As `causeway import` creates them: received now, with times before and after the exposure.

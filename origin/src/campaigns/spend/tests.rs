@@ -454,8 +454,8 @@ fn each_minute_the_paces_are_published_and_follow_what_was_spent() {
     let report = allocation::report_budgets(&origin.conn, origin.tenant("demo").no, origin.now).unwrap();
     let day_ends = billing_day("Europe/Berlin", NOW).1;
     assert_eq!(
-        report.first(),
-        Some(&json!({
+        report.first().map(crate::testing::as_json),
+        Some(json!({
             "campaign": "c1", "budget_micros": null, "daily_budget_micros": 1_000_000, "spent_micros": 1_000_000,
             "spent_today_micros": 1_000_000, "left_micros": 0, "day_ends_ms": day_ends, "pace_ppm": 0,
         }))

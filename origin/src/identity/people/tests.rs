@@ -143,8 +143,9 @@ fn erased(v: u32) -> Fact {
 }
 
 fn is_done(origin: &Origin, receipt: FactId) -> bool {
-    let progress =
-        crate::erasures::registry::erasure_progress(&origin.conn, origin.tenant("demo").no, receipt).unwrap().unwrap();
+    let progress = crate::testing::as_json(
+        crate::erasures::registry::erasure_progress(&origin.conn, origin.tenant("demo").no, receipt).unwrap().unwrap(),
+    );
     !progress["done_ms"].is_null()
 }
 

@@ -65,7 +65,7 @@ fn deliver_sends(context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport
 
 /// A send for a run's report, without its filter: a hundred filters would be too long.
 fn send_report(send: &Send, tenants: &Tenants) -> Value {
-    let mut report = send.describe(tenants);
+    let mut report = json!(send.describe(tenants));
     report.as_object_mut().map(|report| report.remove("filter"));
     report
 }

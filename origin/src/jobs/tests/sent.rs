@@ -143,7 +143,7 @@ fn a_send_that_can_draw_nobody_is_over_and_says_why() {
     ] {
         world.start(name, &terms).unwrap();
         let send = world.tell(name);
-        let told = send.describe(&world.origin.rules.tenants);
+        let told = crate::testing::as_json(send.describe(&world.origin.rules.tenants));
         assert_eq!((send.chosen, send.due, send.is_done()), (Some(0), None, true));
         assert!(told["reason"].as_str().unwrap().starts_with(why), "{told}");
         assert_eq!(told["error"], Json::Null);
@@ -171,8 +171,10 @@ fn a_send_delivers_to_the_exact_number_of_people_once_each_in_counted_arms() {
     let (told, end) = send::list_recipients(&world.origin.conn, &send, 0, 400).unwrap();
     let (rest, over) = send::list_recipients(&world.origin.conn, &send, end.unwrap(), 4_000).unwrap();
     assert_eq!((told.len() + rest.len(), end, over), (500, Some(400), None));
-    // All people were exposed, and the experiment counts each.
-    let shown = results::describe_experiment(&world.origin.conn, &known, "e-1", world.origin.now).unwrap().unwrap();
+    // Each of them was exposed, and the experiment counts each once.
+    let shown = crate::testing::as_json(
+        results::describe_experiment(&world.origin.conn, &known, "e-1", world.origin.now).unwrap().unwrap(),
+    );
     let counted: Vec<&Json> = shown["arms"].as_array().unwrap().iter().map(|arm| &arm["recipients"]).collect();
     assert_eq!(counted, [&json!(500), &json!(500)]);
 
@@ -287,7 +289,9 @@ fn what_a_client_calls_its_events_is_in_no_sends_way() {
     world.start("may", &terms(100, Some("e-1"))).unwrap();
     world.tell("may");
     let known = world.origin.tenant("demo").clone();
-    let shown = results::describe_experiment(&world.origin.conn, &known, "e-1", world.origin.now).unwrap().unwrap();
+    let shown = crate::testing::as_json(
+        results::describe_experiment(&world.origin.conn, &known, "e-1", world.origin.now).unwrap().unwrap(),
+    );
     let counted: Vec<&Json> = shown["arms"].as_array().unwrap().iter().map(|arm| &arm["recipients"]).collect();
     assert_eq!(counted, [&json!(50), &json!(50)]);
 }

@@ -148,9 +148,11 @@ impl World {
     }
 
     fn progress(&self, receipt: FactId) -> Value {
-        crate::erasures::registry::erasure_progress(&self.origin.conn, self.origin.tenant("demo").no, receipt)
-            .unwrap()
-            .unwrap()
+        crate::testing::as_json(
+            crate::erasures::registry::erasure_progress(&self.origin.conn, self.origin.tenant("demo").no, receipt)
+                .unwrap()
+                .unwrap(),
+        )
     }
 }
 

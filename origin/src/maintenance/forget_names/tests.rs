@@ -5,7 +5,7 @@ use causeway_shared::facts::attributes::AttributeValue;
 use causeway_shared::facts::fact::{Fact, FactKind};
 use causeway_shared::facts::segments::SegmentId;
 use causeway_shared::wire::kv;
-use serde_json::json;
+use serde_json::{Value as Json, json};
 
 use super::*;
 use crate::audience::{materialized, query};
@@ -25,7 +25,10 @@ fn call(of: VisitorId, n: u32, at: Millis) -> Fact {
 
 fn has(origin: &Origin, n: u32) -> Json {
     let view = crate::views::read::StoreView::folded(&origin.conn);
-    crate::views::attributes::describe_attributes(&view, &origin.row("demo", visitor(n))).unwrap()["own"].clone()
+    crate::testing::as_json(
+        crate::views::attributes::describe_attributes(&view, &origin.row("demo", visitor(n))).unwrap(),
+    )["own"]
+        .clone()
 }
 
 fn dictionary(origin: &Origin) -> NameDictionary {
@@ -100,7 +103,7 @@ fn a_token_that_was_taken_back_shows_no_old_value_under_its_new_name() {
     assert_eq!(plan.names, BTreeMap::from([("coupon".to_owned(), (ValueKind::String, 1))]));
     assert_eq!((has(&origin, 1), dictionary(&origin).find("coupon")), (json!({ "city": "Oslo" }), None));
     let rows = audit::list_rows(&origin.conn, origin.tenant("demo"), None, None, 10).unwrap();
-    assert_eq!([&rows[0]["what"], &rows[0]["object"]], [&json!("forget_attribute"), &json!("coupon")]);
+    assert_eq!((rows[0].what.as_str(), rows[0].object.as_deref()), ("forget_attribute", Some("coupon")));
 
     // While the token rests, the same name gets another token.
     origin.send("demo", &[written(visitor(3), 3, NOW, [("coupon".to_owned(), AttributeValue::Bool(true))])]);

@@ -8,6 +8,8 @@ use causeway_shared::facts::evidence::{EvidenceSource, EvidenceWeight};
 use causeway_shared::facts::fact::ErasureScope;
 use causeway_shared::wire::sync::SyncRequest;
 
+use serde_json::{Value, json};
+
 use super::*;
 use crate::base::metrics::Metrics;
 use crate::ingest::backlog::Backlog;
@@ -61,8 +63,13 @@ fn say(origin: &mut Origin, said: Attribution, facts: Vec<Fact>) {
     commit(origin, &[record]);
 }
 
+/// The rows as callers read them.
+fn as_rows(rows: &[AuditRow]) -> Vec<Value> {
+    rows.iter().map(|row| json!(row)).collect()
+}
+
 fn trail(origin: &Origin) -> Vec<Value> {
-    list_rows(&origin.conn, origin.tenant("demo"), None, None, 1_000).unwrap()
+    as_rows(&list_rows(&origin.conn, origin.tenant("demo"), None, None, 1_000).unwrap())
 }
 
 /// Type, author, reason and count of each row, the oldest first.
@@ -144,10 +151,15 @@ fn an_audit_row_names_the_tied_visitors_and_the_kind_of_tie() {
         (&rows[0]["at_ms"], &rows[0]["name"], &rows[0]["receipt"]),
         (&json!(NOW + 3), &json!("ann"), &json!(null))
     );
-    let of = |v: u32| summaries(&list_rows(&origin.conn, origin.tenant("demo"), Some(visitor(v)), None, 9).unwrap());
+    let of = |v: u32| {
+        summaries(&as_rows(&list_rows(&origin.conn, origin.tenant("demo"), Some(visitor(v)), None, 9).unwrap()))
+    };
     assert_eq!([of(1), of(2)], [&expected[..1], &expected[..1]]);
     assert_eq!([of(3), of(4)], [&expected[1..], &expected[2..]]);
-    assert_eq!(list_rows(&origin.conn, origin.tenant("other"), Some(visitor(1)), None, 9).unwrap(), [Value::Null; 0]);
+    assert_eq!(
+        list_rows(&origin.conn, origin.tenant("other"), Some(visitor(1)), None, 9).unwrap(),
+        Vec::<AuditRow>::new()
+    );
 }
 
 #[test]
@@ -188,7 +200,7 @@ fn a_replayed_log_gives_each_audit_row_once() {
         (IntakeSteps::of(log, backlog.clone(), 1_000), folding, backlog)
     };
     let rows = |conn: &Connection| {
-        summaries(&list_rows(conn, rules.tenants.by_name("demo").unwrap(), None, None, 99).unwrap())
+        summaries(&as_rows(&list_rows(conn, rules.tenants.by_name("demo").unwrap(), None, None, 99).unwrap()))
     };
     let syncs = vec![
         intake::read(
@@ -278,7 +290,8 @@ fn no_audit_row_names_an_erased_visitor() {
     say(&mut origin, why("nine"), vec![tie(6, 7, NOW + 9, ann)]);
     assert!(bytes(&origin).contains(&hash));
     // A request with the erased id still gets the erasure.
-    let of = |v| summaries(&list_rows(&origin.conn, origin.tenant("demo"), Some(visitor(v)), None, 9).unwrap());
+    let of =
+        |v| summaries(&as_rows(&list_rows(&origin.conn, origin.tenant("demo"), Some(visitor(v)), None, 9).unwrap()));
     assert_eq!([of(1), of(5)], [[row("erase", "cli", "request 1", 1)], [row("erase", "cli", "request 2", 1)]]);
 }
 

@@ -185,7 +185,8 @@ fn erasing_an_alternate_id_takes_visitors_seen_with_it_before_and_no_others() {
     for v in 2..=5 {
         assert_eq!(origin.row("demo", visitor(v)).withdrawn, None, "{v}");
     }
-    let progress = erasure_progress(&origin.conn, origin.tenant("demo").no, erasure.id).unwrap().unwrap();
+    let progress =
+        crate::testing::as_json(erasure_progress(&origin.conn, origin.tenant("demo").no, erasure.id).unwrap().unwrap());
     assert_eq!(progress["asked_ms"], NOW + 10);
     assert_eq!(progress["keys"]["all"], progress["keys"]["written"]);
 }
@@ -220,7 +221,7 @@ fn a_receipt_is_done_once_every_key_that_named_the_visitor_was_written() {
     let tenant = origin.tenant("demo").no;
     origin.send("demo", std::slice::from_ref(&erasure));
     let said = |origin: &Origin| {
-        let said = erasure_progress(&origin.conn, tenant, erasure.id).unwrap().unwrap();
+        let said = crate::testing::as_json(erasure_progress(&origin.conn, tenant, erasure.id).unwrap().unwrap());
         (said["keys"]["all"].as_u64().unwrap(), said["keys"]["written"].as_u64().unwrap(), !said["done_ms"].is_null())
     };
     // Three snapshots and the lookup.
@@ -252,7 +253,8 @@ fn keys_of_an_erasure_are_written_after_its_tenant_is_configured_again() {
     // An earlier release deleted these rows.
     origin.conn.execute("DELETE FROM outbox", []).unwrap();
     let written = |origin: &Origin| {
-        erasure_progress(&origin.conn, tenant, erasure.id).unwrap().unwrap()["keys"]["written"].clone()
+        crate::testing::as_json(erasure_progress(&origin.conn, tenant, erasure.id).unwrap().unwrap())["keys"]["written"]
+            .clone()
     };
     assert_eq!(written(&origin), 0, "no consumer writes them");
     origin.start_with(&["demo", "other"]);
@@ -292,7 +294,7 @@ fn the_log_is_waited_for() {
     commit::commit_group(&mut origin.conn, &origin.rules, &origin.metrics, GIVEN, &[record], &[]).unwrap();
     let log = |origin: &Origin| {
         let receipt = FactId::of_erasure(visitor(1));
-        erasure_progress(&origin.conn, origin.tenant("demo").no, receipt).unwrap().unwrap()["log_ms"].clone()
+        crate::testing::as_json(erasure_progress(&origin.conn, origin.tenant("demo").no, receipt).unwrap().unwrap())["log_ms"].clone()
     };
     left_log(&origin.conn, 6, NOW + 1).unwrap();
     assert!(log(&origin).is_null());
@@ -700,14 +702,19 @@ fn an_erasure_that_the_journal_told_of_first_waits_for_the_log_too() {
     let record = Arc::new(LogRecord { seq: 7, ..LogRecord::of(facts) });
     commit::commit_group(&mut origin.conn, &origin.rules, &origin.metrics, GIVEN, &[record], &[]).unwrap();
     let receipt = FactId::of_erasure(visitor(1));
-    let log = erasure_progress(&origin.conn, origin.tenant("demo").no, receipt).unwrap().unwrap()["log_ms"].clone();
+    let log = crate::testing::as_json(
+        erasure_progress(&origin.conn, origin.tenant("demo").no, receipt).unwrap().unwrap(),
+    )["log_ms"]
+        .clone();
     assert_eq!((log.is_null(), in_log(&origin.conn).unwrap()), (true, 7));
 }
 
 #[test]
 fn a_second_receipt_is_not_done_before_the_first_one() {
     let said = |origin: &Origin, receipt: FactId| {
-        let said = erasure_progress(&origin.conn, origin.tenant("demo").no, receipt).unwrap().unwrap();
+        let said = crate::testing::as_json(
+            erasure_progress(&origin.conn, origin.tenant("demo").no, receipt).unwrap().unwrap(),
+        );
         (said["keys"]["all"].as_u64().unwrap(), !said["done_ms"].is_null(), !said["verified_ms"].is_null())
     };
     for together in [false, true] {
@@ -833,6 +840,7 @@ fn an_erasure_from_the_journal_waits_for_its_visitors_facts_in_the_log() {
     let mut log = crate::ingest::log::FactLog::open(origin.data(), 0).unwrap();
     let seq = log.append(&[incoming], 0).unwrap();
     assert_eq!(origin.replay(GIVEN).unwrap(), 1);
-    let said = erasure_progress(&origin.conn, origin.tenant("demo").no, erasure.id).unwrap().unwrap();
+    let said =
+        crate::testing::as_json(erasure_progress(&origin.conn, origin.tenant("demo").no, erasure.id).unwrap().unwrap());
     assert_eq!((said["log_ms"].is_null(), in_log(&origin.conn).unwrap()), (true, seq));
 }

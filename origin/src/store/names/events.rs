@@ -11,7 +11,8 @@ use causeway_shared::facts::fact::{Fact, FactKind, PAGE, PURCHASE};
 use causeway_shared::targeting::experiment::Experiment;
 use causeway_shared::targeting::filter::Filter;
 use rusqlite::{Connection, OptionalExtension as _};
-use serde_json::{Value as Json, json};
+use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::{NameQuota, name_quota, note_brought};
 use crate::base::integers::{signed, unsigned};
@@ -161,19 +162,29 @@ pub fn load_names(conn: &Connection) -> Result<BTreeMap<TenantNo, BTreeSet<Strin
     Ok(all)
 }
 
+/// A name of events that audiences count.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct EventNameRow {
+    /// The name.
+    pub name: String,
+    /// Source of the name: a page within its quota (`page`), the admin side or a file (`admin`), or a declaration, also by
+    /// an audience, a send or an experiment that uses the name (`declared`).
+    pub source: &'static str,
+    /// Time at which the name came.
+    pub since_ms: u64,
+}
+
 /// A tenant's counted names in order, each with its source and time.
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn list_names(conn: &Connection, tenant: TenantNo) -> Result<Vec<Json>, StoreError> {
+pub fn list_names(conn: &Connection, tenant: TenantNo) -> Result<Vec<EventNameRow>, StoreError> {
     let mut statement = conn.prepare_cached(event_names::EVENT_NAMES_OF_TENANT)?;
     let mut rows = statement.query([tenant.0])?;
     let mut all = Vec::new();
     while let Some(row) = rows.next()? {
         let (name, since): (String, i64) = (row.get(0)?, row.get(2)?);
-        all.push(
-            json!({ "name": name, "source": NameSource::of_code(row.get(1)?)?.name(), "since_ms": unsigned(since) }),
-        );
+        all.push(EventNameRow { name, source: NameSource::of_code(row.get(1)?)?.name(), since_ms: unsigned(since) });
     }
     Ok(all)
 }

@@ -70,7 +70,8 @@ pub fn converged(world: &mut World) -> Vec<String> {
         let report = offers::report_offers(conn, known.no).unwrap_or_default();
         // The publisher had no visitors, or its catalogue was never applied.
         let Some(of) = report.first() else { continue };
-        let [given, people, several] = ["given", "people", "with_several"].map(|name| of[name].as_u64().unwrap_or(0));
+        let given = u64::from(of.given);
+        let [people, several] = [of.people, of.with_several].map(i64::unsigned_abs);
         let numbers = people_of(model, &tenant);
         let several_numbers = numbers.iter().filter(|numbers| numbers.len() > 1).count() as u64;
         let held: BTreeSet<u32> = numbers.iter().flatten().copied().collect();

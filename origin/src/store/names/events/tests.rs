@@ -11,6 +11,7 @@ use causeway_shared::facts::segments::SegmentId;
 use super::*;
 use crate::audience::{materialized, query};
 use crate::testing::{NOW, Origin, tracked, visitor};
+use serde_json::json;
 
 fn no(origin: &Origin) -> TenantNo {
     origin.tenant("demo").no
@@ -134,7 +135,7 @@ fn a_name_is_taken_back_unless_something_uses_it() {
     assert_eq!(counted(&origin), before, "nothing was changed");
     forgotten(&mut origin, &["junk_0_0", "junk_0_1"]).unwrap();
     let rows = audit::list_rows(&origin.conn, origin.tenant("demo"), None, None, 2).unwrap();
-    assert_eq!([&rows[1]["what"], &rows[1]["object"]], [&json!("forget_event"), &json!("junk_0_0")]);
+    assert_eq!((rows[1].what.as_str(), rows[1].object.as_deref()), ("forget_event", Some("junk_0_0")));
     origin.now += DAY_MS;
     origin.send("demo", &[tracked(visitor(500), 1, origin.now, "late")]);
     assert_eq!(source_of(&origin, "late"), Some(NameSource::Page), "there is room again");

@@ -1,4 +1,4 @@
-//! What routes of the admin side have in common: who is let in, to which tenant, and what a path, a query and a body say.
+//! Admission to the admin side, and the input of its routes: token, role, tenant, path, query and body.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,6 +17,7 @@ use causeway_shared::facts::segments::SegmentId;
 use rusqlite::Connection;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use utoipa::{IntoParams, ToSchema};
 
 use super::listener::{RequestProof, record_proof};
 use super::{ApiError, ApiState, OpenStore};
@@ -26,22 +27,48 @@ use crate::store::tenants::{TenantContext, Tenants};
 use crate::store::{self, StoreError};
 
 pub(super) type Answer = Result<Response, ApiError>;
-pub(super) type ById = PathParts<String>;
-pub(super) type ByLookup = PathParts<(String, String)>;
+pub(super) type JsonAnswer<T> = Result<axum::Json<T>, ApiError>;
+/// An answer with the status 202: a job does the rest.
+pub(super) type AcceptedAnswer<T> = Result<(StatusCode, axum::Json<T>), ApiError>;
 
-/// Names to take back.
-#[derive(Deserialize)]
+/// Names to forget.
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ForgetNames {
+    /// The names.
+    #[schema(min_items = 1, max_items = 1000)]
     pub(super) names: BTreeSet<String>,
-    /// Gives the plan alone.
+    /// Report the plan and change nothing.
     #[serde(default)]
     pub(super) dry_run: bool,
+    /// Reason on one line, which the audit trail retains without limit. Name a ticket, not a person or an id.
     #[serde(default)]
+    #[schema(min_length = 1, max_length = 200)]
     pub(super) reason: Option<String>,
 }
 
-/// What a path names. That a part is no UTF-8 is told as any other error, and like them only to who has a token.
+/// The visitor that a call names.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Path)]
+pub(super) struct VisitorPath {
+    /// Id of the visitor: a UUID of version 7.
+    #[param(format = "uuid")]
+    pub(super) id: String,
+}
+
+/// The alternate id that a call names.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Path)]
+pub(super) struct LookupPath {
+    /// Kind of the alternate id, as the configuration names it.
+    #[param(max_length = 32)]
+    pub(super) kind: String,
+    /// Raw value of the alternate id: 1 to 256 bytes. It is hashed on arrival and stored nowhere.
+    #[param(max_length = 256)]
+    pub(super) value: String,
+}
+
+/// The parameters of a path. An error in them has the form of all errors, and is reported to callers with a token only.
 pub(super) struct PathParts<T>(pub(super) T);
 
 impl<T: DeserializeOwned + Send> FromRequestParts<Arc<ApiState>> for PathParts<T> {
@@ -61,7 +88,7 @@ impl<T: DeserializeOwned + Send> FromRequestParts<Arc<ApiState>> for PathParts<T
     }
 }
 
-/// Lets a caller in whose token may do what is asked, to the tenant that is meant.
+/// Admits a caller whose token has the role, to the tenant that the request names.
 pub(super) async fn admit_to<'a>(
     app: &'a ApiState,
     parts: &Parts,
@@ -71,7 +98,7 @@ pub(super) async fn admit_to<'a>(
     Ok((live, tenant))
 }
 
-/// The same, with the token.
+/// As [`admit_to`], and returns the token too.
 pub(super) async fn admit_as<'a>(
     app: &'a ApiState,
     parts: &Parts,
@@ -81,7 +108,7 @@ pub(super) async fn admit_as<'a>(
     Ok((live, named_tenant(&live.rules.tenants, &token, &parts.uri)?, token))
 }
 
-/// Lets a caller in for what concerns all tenants.
+/// Admits a caller to a route over all tenants.
 pub(super) async fn admit_to_all<'a>(
     app: &'a ApiState,
     parts: &Parts,
@@ -92,10 +119,10 @@ pub(super) async fn admit_to_all<'a>(
     Ok(live)
 }
 
-/// Refuses a token that is for one of several tenants.
+/// Refuses a token for one of several tenants.
 pub(super) fn require_all_tenants(tenants: &Tenants, token: &AdminToken) -> Result<(), ApiError> {
     match &token.tenant {
-        // Of one tenant, that is all there is.
+        // A token for the only tenant is a token for all tenants.
         Some(only) if tenants.named(None).is_none_or(|known| known.config.name != *only) => Err(of_one_tenant(only)),
         _ => Ok(()),
     }
@@ -106,7 +133,7 @@ fn of_one_tenant(only: &str) -> ApiError {
     ApiError::new(StatusCode::FORBIDDEN, "other_tenant", message)
 }
 
-/// Refuses a token that is for another tenant.
+/// Refuses a token for another tenant.
 pub(super) fn require_tenant(token: &AdminToken, tenant: &str) -> Result<(), ApiError> {
     match &token.tenant {
         Some(only) if !token.is_for(tenant) => Err(of_one_tenant(only)),
@@ -114,7 +141,7 @@ pub(super) fn require_tenant(token: &AdminToken, tenant: &str) -> Result<(), Api
     }
 }
 
-/// Lets a caller in before it is known which tenant is meant.
+/// Admits a caller before the tenant is known.
 pub(super) async fn admit<'a>(app: &'a ApiState, parts: &Parts, needed: TokenRole) -> Result<&'a OpenStore, ApiError> {
     Ok(admit_token(app, parts, needed).await?.0)
 }
@@ -133,7 +160,7 @@ pub(super) async fn admit_token<'a>(
     Ok((live, token))
 }
 
-/// Has the use of a token noted, once an hour; the caller does not wait for it.
+/// Records the use of a token at most once an hour, in the background.
 pub(super) fn note_use(app: &ApiState, token: &AdminToken, now: Millis) {
     if tokens::is_use_due(token, now) {
         let (data, id) = (app.config.data.clone(), token.id);
@@ -146,17 +173,17 @@ pub(super) fn note_use(app: &ApiState, token: &AdminToken, now: Millis) {
     }
 }
 
-/// The store, and the token as it came.
+/// The store, and the unchecked text of the token.
 pub(super) fn bearer_token<'a>(app: &'a ApiState, headers: &HeaderMap) -> Result<(&'a OpenStore, String), ApiError> {
     let live = app.opened()?;
     let header = headers.get(header::AUTHORIZATION).and_then(|v| v.to_str().ok());
-    // The scheme is the same in any case (RFC 9110 §11.1).
+    // The name of the scheme is case-insensitive (RFC 9110 §11.1).
     let token = header.and_then(|v| v.split_once(' ')).filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
     let (_, token) = token.ok_or_else(unauthorized_error)?;
     Ok((live, token.to_owned()))
 }
 
-/// The token, if it may.
+/// The token, if it has the role.
 pub(super) fn check_role(token: Option<AdminToken>, needed: TokenRole) -> Result<AdminToken, ApiError> {
     let token = token.ok_or_else(unauthorized_error)?;
     if token.role.may(needed) {
@@ -170,13 +197,16 @@ fn unauthorized_error() -> ApiError {
     ApiError::new(StatusCode::UNAUTHORIZED, "unauthorized", "a valid bearer token is needed")
 }
 
-/// Which tenant is meant; with one tenant configured it need not be said.
-#[derive(Debug, Deserialize)]
-struct TenantQuery {
+/// The tenant of a call.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct TenantQuery {
+    /// Name of the tenant. Needed where several tenants are configured and the token is not for one of them.
+    #[param(max_length = 32)]
     tenant: Option<String>,
 }
 
-/// The tenant that a query names; without a name that of the token, or the only one there is.
+/// The tenant that the query names. Default: the tenant of the token, or the only tenant of the configuration.
 pub(super) fn named_tenant(tenants: &Tenants, token: &AdminToken, uri: &Uri) -> Result<TenantContext, ApiError> {
     let bad = |_| ApiError::field("tenant", "bad_query", "the query is not understood");
     let Query(TenantQuery { tenant }) = Query::try_from_uri(uri).map_err(bad)?;
@@ -190,24 +220,24 @@ pub(super) fn named_tenant(tenants: &Tenants, token: &AdminToken, uri: &Uri) -> 
     })
 }
 
-/// The visitor that a field names.
+/// Parses the visitor id in a field.
 pub(super) fn visitor_id(field: &'static str, text: &str) -> Result<VisitorId, ApiError> {
     text.parse().map_err(|_| ApiError::field(field, "bad_id", "a visitor id is a UUID of version 7"))
 }
 
-/// The segment that a path names.
+/// Parses the number of a segment.
 pub(super) fn segment_id(text: &str) -> Result<SegmentId, ApiError> {
     let bad = |_| ApiError::field("segment", "bad_id", "a segment is a number from 0 to 4294967295");
     text.parse().map(SegmentId).map_err(bad)
 }
 
-/// Why a change is asked for, as it came.
+/// Checks the reason of a change.
 pub(super) fn checked_reason(text: Option<String>) -> Result<Option<String>, ApiError> {
     let reason = text.as_deref().map(crate::base::attribution::checked_reason).transpose();
     reason.map_err(|e| ApiError::field("reason", "bad_reason", e.to_string()))
 }
 
-/// A body, bounded in size and time.
+/// Reads a body of at most 64 KiB.
 pub(super) async fn read_body(body: Body) -> Result<Bytes, ApiError> {
     super::read_body(body, "the body", limits::BODY_BYTES).await
 }
@@ -217,21 +247,21 @@ pub(super) async fn read_json<T: DeserializeOwned>(body: Body) -> Result<T, ApiE
     read(&bytes)
 }
 
-/// A body's JSON, of the form wanted.
+/// Parses a body as JSON. A repeated key or an unknown field is an error with its path.
 pub(super) fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
-    // Editors of some systems begin a file with the byte order mark of UTF-8.
+    // Some editors begin a file with the byte order mark of UTF-8.
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     if let Err(JsonError::Repeated(path)) = json::check_keys(bytes) {
         return Err(ApiError::repeated(path));
     }
     let mut json = serde_json::Deserializer::from_slice(bytes);
     let read = serde_path_to_error::deserialize(&mut json).map_err(|e| ApiError::json(&e))?;
-    let behind = |e: serde_json::Error| ApiError::new(StatusCode::BAD_REQUEST, "bad_json", e.to_string());
-    json.end().map(|()| read).map_err(behind)
+    let trailing = |e: serde_json::Error| ApiError::new(StatusCode::BAD_REQUEST, "bad_json", e.to_string());
+    json.end().map(|()| read).map_err(trailing)
 }
 
-/// Writes what is no fact, by a connection of its own, as the command line does: its transaction and those of the thread
-/// that folds wait for one another.
+/// Writes data that is no fact with a connection of its own, as the command line does. SQLite's lock orders the
+/// transaction and those of the folding thread.
 pub(super) async fn write<T: Send + 'static, E: From<StoreError> + Send + 'static>(
     app: &ApiState,
     run: impl FnOnce(&mut Connection) -> Result<T, E> + Send + 'static,
