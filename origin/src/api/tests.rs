@@ -257,14 +257,32 @@ async fn every_route_admits_the_roles_that_the_document_names() {
     tokio::task::spawn_blocking(move || threads.map(|thread| thread.join().unwrap())).await.unwrap();
 }
 
-#[test]
-fn every_route_is_registered_with_its_description() {
+fn sources() -> Vec<String> {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/api");
     let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    let sources =
-        files.filter(|file| file.extension().is_some_and(|ending| ending == "rs") && !file.ends_with("tests.rs"));
-    for file in sources {
-        let text = std::fs::read_to_string(&file).unwrap();
-        assert!(!text.contains(".route(") && !text.contains(".nest("), "{}: use `routes!`", file.display());
+    let is_source =
+        |file: &std::path::PathBuf| file.extension().is_some_and(|of| of == "rs") && !file.ends_with("tests.rs");
+    files.filter(is_source).map(|file| std::fs::read_to_string(file).unwrap()).collect()
+}
+
+#[test]
+fn every_route_is_registered_with_its_description() {
+    for text in sources() {
+        assert!(!text.contains(".route(") && !text.contains(".nest("), "use `routes!`: {text}");
     }
+}
+
+#[test]
+fn every_handler_returns_the_type_that_its_description_names() {
+    let mut handlers = 0;
+    for text in sources() {
+        for described in text.split("#[utoipa::path(").skip(1) {
+            let returned = described.split_once(") -> ").and_then(|(_, rest)| rest.split_once(" {")).unwrap().0;
+            let answer = ["JsonAnswer<", "AcceptedAnswer<"].into_iter().find_map(|of| returned.strip_prefix(of));
+            let Some(answer) = answer.map(|answer| answer.trim_end_matches('>')) else { continue };
+            assert!(described.contains(&format!("body = {answer}")), "{answer}: {described}");
+            handlers += 1;
+        }
+    }
+    assert!(handlers > 30, "{handlers}");
 }
