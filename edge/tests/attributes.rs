@@ -204,7 +204,7 @@ fn an_invalid_attribute_is_refused_and_the_others_are_accepted() {
     let messages: Vec<&str> =
         answer["rejected"].as_array().unwrap().iter().map(|r| r["message"].as_str().unwrap()).collect();
     assert_eq!(messages[5], "attribute `shoe_size` is an integer, a bool was given");
-    assert!(messages[0].starts_with("attribute `9 bad`: an attribute's name is 1 to 64"), "{}", messages[0]);
+    assert!(messages[0].starts_with("attribute `9 bad`: an attribute's name has 1 to 64"), "{}", messages[0]);
     assert_eq!(facts, [json!({ "score": 3, "new": true })]);
     // Over the bound of a fact, empty, and in the form of another type.
     let many: Vec<String> = (0..=limits::ATTRIBUTE_WRITES).map(|n| format!("n{n}")).collect();

@@ -301,7 +301,7 @@ fn targeting_may_use_the_best_send_time_and_an_audience_may_not() {
         let found = parse(document, "", &tenant().words(answers)).unwrap_err();
         format!("{}: {}", found[0].path, found[0].message)
     };
-    assert!(refused(&now, CountAnswerer::Audience).contains("time of asking"));
+    assert!(refused(&now, CountAnswerer::Audience).contains("time of a request"));
     assert!(refused(&json!({"best_time.now": 20}), CountAnswerer::Origin).contains("true or false is needed"));
     assert!(refused(&json!({"best_time.now": {"$gt": false}}), CountAnswerer::Origin).contains("best_time.now"));
 }
@@ -515,7 +515,7 @@ fn what_a_snapshot_does_not_keep_is_refused_in_a_targeting() {
         problems(document)
     };
     assert!(
-        both(&json!({"events.saved": {"$count": 1}}))[0].starts_with("targeting.events.saved: a snapshot counts no")
+        both(&json!({"events.saved": {"$count": 1}}))[0].starts_with("targeting.events.saved: snapshots count only")
     );
     let ever = json!({"actions.click": {"$count": 1}});
     assert_eq!(

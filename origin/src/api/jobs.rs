@@ -119,8 +119,8 @@ fn named_job(name: &str) -> Result<JobKind, ApiError> {
 /// `forget_after_days` of their tenant. `reconcile` compares people with all evidence and corrects them. `train` trains
 /// the model of a tenant. `publish` writes every KV key again. `compact` publishes the newest data of each visitor to
 /// all visitors of its person. `rollup` counts the sums of experiments again. `verify` reads every KV key through the
-/// edge, compares it with the store and writes a different one again. `columns` rebuilds the audience index.
-/// `materialise` refreshes the materialised audiences that are due. `rhythm` sums up the activity histogram of all
+/// edge, compares it with the store and writes a different one again. `index` rebuilds the audience index.
+/// `materialise` refreshes the materialised audiences that are due. `activity` sums up the activity histogram of all
 /// people. `send` draws and notifies the people of the sends that are due. `scrub` reads the whole store and reports
 /// damage.
 #[utoipa::path(

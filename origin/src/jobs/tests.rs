@@ -511,7 +511,7 @@ fn a_job_that_fails_says_why_and_is_counted() {
     assert_eq!(world.origin.metrics.jobs[1].well_ms.get(), NOW);
     let page = world.origin.metrics.render(NOW, NOW, true);
     for line in [
-        "causeway_job_runs_total{job=\"rhythm\",outcome=\"failed\"} 1".to_owned(),
+        "causeway_job_runs_total{job=\"activity\",outcome=\"failed\"} 1".to_owned(),
         format!("causeway_job_last_success_seconds{{job=\"retention\"}} {}.{:03}", NOW / 1_000, NOW % 1_000),
     ] {
         assert!(page.lines().any(|one| one == line), "{line} is missing in\n{page}");

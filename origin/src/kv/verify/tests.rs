@@ -350,7 +350,7 @@ fn where_nobody_answers_the_run_ends_and_says_what_to_look_at() {
         let run = world.all(false);
         assert_eq!(run.outcome, Some(RunOutcome::Failed), "{edge:?}");
         let why = run.report["error"].as_str().unwrap();
-        assert!(why.contains("no edge said") && why.contains("causeway_last_sync_age_seconds"), "{why}");
+        assert!(why.contains("no edge reported") && why.contains("causeway_last_sync_age_seconds"), "{why}");
         assert!(world.origin.now > begun + 600_000 && world.origin.now < begun + 700_000);
         assert_eq!(world.count("verifications"), 0, "an edge that comes back reads nothing in vain");
         world.edge = Edge::Well;
