@@ -339,3 +339,30 @@ fn a_statement_is_found_however_its_literal_begins() {
         assert_eq!(lines_with_statements(&format!("{literal}\n")), [0; 0], "{literal}");
     }
 }
+
+/// Test modules of a crate that its `tests/main.rs` does not declare, so that no command runs them.
+fn undeclared(main: &str, stems: &[String]) -> Vec<String> {
+    let is_declared = |stem: &&String| main.lines().any(|line| line.trim() == format!("mod {stem};"));
+    stems.iter().filter(|stem| !is_declared(stem)).cloned().collect()
+}
+
+#[test]
+fn every_test_file_of_a_merged_test_program_is_declared() {
+    // The fuzz tests of `shared` are a program of their own.
+    for (krate, own) in [("shared", &["main", "fuzz"][..]), ("edge", &["main"])] {
+        let folder = format!("{krate}/tests");
+        let is_module = |path: &PathBuf| path.parent() == Some(Path::new(&folder));
+        let stem = |path: PathBuf| path.file_stem().unwrap().to_str().unwrap().to_owned();
+        let mut stems: Vec<String> = tracked(".rs").into_iter().filter(is_module).map(stem).collect();
+        stems.retain(|stem| !own.contains(&stem.as_str()));
+        assert!(stems.len() > 5, "{folder} has no test files");
+        let missing = undeclared(&text_of(Path::new(&format!("{folder}/main.rs"))), &stems);
+        assert!(missing.is_empty(), "{folder}/main.rs does not declare {missing:?}, so no command runs these tests");
+    }
+}
+
+#[test]
+fn a_test_file_that_is_not_declared_is_found() {
+    let stems = ["laws".to_owned(), "golden".to_owned()];
+    assert_eq!(undeclared("mod laws;\n// mod golden;\n", &stems), ["golden"]);
+}
