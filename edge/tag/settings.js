@@ -1,6 +1,6 @@
 // The shared parts of the tag: the page's settings, the edge's bounds, and the containment of errors.
 
-/** The edge's bounds, by their names in `shared/src/limits.rs`. A call over one of them is refused as a whole. */
+/** The edge's bounds, by their names in `shared/src/base/limits.rs`. A call over one of them is refused as a whole. */
 export const PLACEMENTS = 32;
 export const SIZES = 16;
 export const SHOWN = 200;

@@ -208,7 +208,7 @@ pub(super) struct TenantQuery {
 
 /// The tenant that the query names. Default: the tenant of the token, or the only tenant of the configuration.
 pub(super) fn named_tenant(tenants: &Tenants, token: &AdminToken, uri: &Uri) -> Result<TenantContext, ApiError> {
-    let bad = |_| ApiError::field("tenant", "bad_query", "the query is not understood");
+    let bad = |_| ApiError::field("tenant", "bad_query", "invalid query: expected `tenant=NAME`");
     let Query(TenantQuery { tenant }) = Query::try_from_uri(uri).map_err(bad)?;
     if let Some(name) = &tenant {
         require_tenant(token, name)?;

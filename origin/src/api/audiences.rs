@@ -116,7 +116,7 @@ async fn show_audience(
 }
 
 fn unknown_audience() -> ApiError {
-    ApiError::new(StatusCode::NOT_FOUND, "unknown_audience", "no audience is kept as that segment")
+    ApiError::new(StatusCode::NOT_FOUND, "unknown_audience", "no audience is materialised as this segment: see `GET /admin/v1/audiences`")
 }
 
 /// Materialises an audience: the job `materialise` writes the people who match a filter as a segment, and updates the
@@ -209,6 +209,6 @@ pub(super) async fn start_run(live: &OpenStore, job: JobKind) -> Result<RunAnswe
     let jobs = live.jobs.clone();
     let run = tokio::task::spawn_blocking(move || jobs.ask(request, clock::now())).await;
     let run = run.ok().and_then(Result::ok).map(|run| run.unwrap_or_else(|run| run));
-    let failed = || ApiError::unavailable("store", "it is kept, and done with the job's next run");
+    let failed = || ApiError::unavailable("store", "the change is stored, and the next run of the job applies it");
     Ok(run.ok_or_else(failed)?.describe(&live.rules.tenants))
 }

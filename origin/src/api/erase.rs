@@ -143,7 +143,7 @@ async fn show_erasure(
     let receipt = FactId::from_receipt(&receipt).map_err(bad)?;
     let found = live.readers.read(move |view| registry::erasure_progress(view.conn, tenant.no, receipt)).await?;
     let unknown = || {
-        let message = "no erasure of that receipt has come; one asked for at the edge may still be in its queue";
+        let message = "unknown receipt: no erasure with it has arrived. An erasure from the edge may still be in the queue";
         ApiError::new(StatusCode::NOT_FOUND, "unknown_receipt", message)
     };
     Ok(Json(found.ok_or_else(unknown)?))

@@ -160,7 +160,7 @@ async fn start_job(
     match starting.await.map_err(|e| ApiError::unwritten(&e))?.map_err(|e| ApiError::unwritten(&e))? {
         Ok(run) => Ok((StatusCode::ACCEPTED, Json(run.describe(&live.rules.tenants))).into_response()),
         Err(run) => {
-            let message = format!("run {} of it waits or is under way", run.no);
+            let message = format!("run {} of this job is waiting or active: wait until it ends", run.no);
             let error = ErrorAnswer { error: ErrorDetail { code: "under_way", message, field: None } };
             let body = RunConflict { error, run: run.describe(&live.rules.tenants) };
             Ok((StatusCode::CONFLICT, Json(body)).into_response())
@@ -187,7 +187,7 @@ async fn show_run(
     let live = admit_to_all(&app, &parts, TokenRole::Viewer).await?;
     let no: i64 = no.parse().map_err(|_| ApiError::field("run", "bad_id", "a run is a whole number"))?;
     let run = live.readers.read(move |view| runs::find_run(view.conn, no)).await?;
-    let message = "there is no run of that number; of each job the newest are kept";
+    let message = "run not found: the store has the newest runs of each job";
     let unknown = || ApiError::new(StatusCode::NOT_FOUND, "unknown_run", message);
     Ok(Json(run.ok_or_else(unknown)?.describe(&live.rules.tenants)))
 }

@@ -184,7 +184,7 @@ async fn unlink_visitors(
 ) -> JsonAnswer<UnlinkAnswer> {
     let (parts, _) = request.into_parts();
     let (live, tenant, token) = admit_as(&app, &parts, TokenRole::Operator).await?;
-    let bad = |_| ApiError::field("reason", "bad_query", "the query is not understood");
+    let bad = |_| ApiError::field("reason", "bad_query", "invalid query: `reason` is one line of 1 to 200 characters");
     let Query(UnlinkQuery { reason }) = Query::try_from_uri(&parts.uri).map_err(bad)?;
     let attribution = Attribution { other: Some(b.clone()), ..token.attribution(checked_reason(reason)?) };
     let (a, b) = (visitor_id("a", &a)?, visitor_id("b", &b)?);

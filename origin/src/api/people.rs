@@ -45,7 +45,7 @@ impl PeopleQuery {
             ApiError::field(
                 what,
                 "bad_query",
-                format!("`after` is `next` of the page before, or a visitor id, `limit` 1 to {PAGE}"),
+                format!("`after` is `next` of the previous page or a visitor id, `limit` 1 to {PAGE}"),
             )
         };
         let Query(Self { after, limit }) = paged.map_err(|_| bad("limit"))?;
@@ -114,7 +114,7 @@ async fn show_person(
         ApiError::new(
             StatusCode::NOT_FOUND,
             "unknown_visitor",
-            "the store has no such visitor, or `after` is another's",
+            "visitor not found, or `after` belongs to another person",
         )
     };
     Ok(Json(found.ok_or_else(unknown)?))

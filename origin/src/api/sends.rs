@@ -225,7 +225,7 @@ async fn list_recipients(
 ) -> Answer {
     let (parts, _) = request.into_parts();
     let (live, known) = admit_to(&app, &parts, TokenRole::Viewer).await?;
-    let bad = |_| ApiError::field("from", "bad_place", "a place is a number from 0 to 4294967295");
+    let bad = |_| ApiError::field("from", "bad_place", "invalid `from`: expected a position from 0 to 4294967295");
     let Query(SendQuery { from }) = Query::try_from_uri(&parts.uri).map_err(bad)?;
     let send = find_send(live, &known, name).await?;
     let of = send.clone();

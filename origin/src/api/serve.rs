@@ -54,7 +54,7 @@ pub enum ServeError {
         source: std::io::Error,
     },
     /// A bug ended a thread of the program. Acknowledged facts are durable, and the next start folds them.
-    #[error("the thread `{0}` ended by a fault of the program: start again, and report what the log says of it")]
+    #[error("the thread `{0}` stopped because of a bug: restart the origin and report the log")]
     Ended(String),
     /// The operating system refused something else.
     #[error("the operating system refused")]
@@ -147,7 +147,7 @@ async fn one_ended(threads: &[JoinHandle<()>; 4], metrics: &Metrics) -> String {
         }
         for ended in living.iter_mut().filter_map(|thread| thread.take_if(|thread| thread.is_finished())) {
             metrics.threads_ended.add(1);
-            tracing::error!(thread = name(ended), "a thread ended by a fault of the program: start the origin again");
+            tracing::error!(thread = name(ended), "a thread stopped because of a bug: restart the origin and report the log");
         }
     }
 }

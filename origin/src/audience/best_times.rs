@@ -1,5 +1,5 @@
 //! Activity histograms: the hours of the week at which a person is active, from the store, and those of all people of a
-//! tenant, which the job `rhythm` sums. The statistics are in `causeway_shared::rhythm`, the time zones in
+//! tenant, which the job `activity` sums. The statistics are in `causeway_shared::profiles::activity`, the time zones in
 //! [`crate::base::time_zones`].
 
 use std::collections::BTreeMap;

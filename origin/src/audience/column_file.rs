@@ -5,7 +5,7 @@
 //!
 //! Format: a sequence of blocks, each with its length and its CRC-32 (32 bits each, little-endian) before its bytes.
 //! The first block identifies the file's origin; the others hold each tenant's partitions and the texts and names that
-//! these refer to ([`causeway_shared::columns`]).
+//! these refer to ([`causeway_shared::audience::index`]).
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};

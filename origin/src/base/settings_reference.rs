@@ -213,7 +213,7 @@ pub const SETTINGS: &[Setting] = &[
     },
     Setting {
         key: "jobs.activity_hours",
-        env: "CAUSEWAY_JOBS_RHYTHM_HOURS",
+        env: "CAUSEWAY_JOBS_ACTIVITY_HOURS",
         shape: SettingShape::Number,
         default: "24",
         meaning: "The same for `activity`, which sums up in which hours of the week all people are active. It reads every person.",
@@ -227,7 +227,7 @@ pub const SETTINGS: &[Setting] = &[
     },
     Setting {
         key: "jobs.index_hours",
-        env: "CAUSEWAY_JOBS_COLUMNS_HOURS",
+        env: "CAUSEWAY_JOBS_INDEX_HOURS",
         shape: SettingShape::Number,
         default: "0",
         meaning: "The same for `index`, which rebuilds the audience index. Audience queries are not answered until the index is complete.",

@@ -1,7 +1,7 @@
 //! Reconcile: computes all people again from all evidence and compares them with the stored people.
 //!
 //! Links are decided as facts arrive, for the visitors concerned. This job takes the same decision
-//! (`causeway_shared::person`) over everything at once, and so finds and repairs damage from a fault, a manual repair
+//! (`causeway_shared::identity::people`) over everything at once, and so finds and repairs damage from a fault, a manual repair
 //! or a bound. [`gather`], the decision and [`compare`] give a [`Plan`]. [`mend`] carries it out in transactions of few
 //! people each. Each transaction reads the evidence again, so the origin may serve in parallel, and an interrupted run
 //! does no harm.
@@ -84,7 +84,7 @@ pub struct Difference {
     /// Estimated number of visitors that the repair reads.
     around: u32,
     /// Whether the difference can only be reported, because shared ids chain more than
-    /// [`causeway_shared::limits::AROUND_VISITORS`] visitors.
+    /// [`causeway_shared::base::limits::AROUND_VISITORS`] visitors.
     pub is_too_large: bool,
     /// The row, if it is empty.
     pub row: Option<PersonNo>,

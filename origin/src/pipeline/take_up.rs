@@ -23,7 +23,7 @@ pub fn take_up(
     for row in quarantine::quarantined_rows(conn)? {
         match check_visitor(conn, row) {
             Err(e) if e.is_of_a_value() => {
-                tracing::error!(row, error = %crate::base::error_chain(&e), "a visitor's row is damaged: its facts stay set aside");
+                tracing::error!(row, error = %crate::base::error_chain(&e), "a visitor's row is damaged: its facts stay quarantined");
                 continue;
             }
             whole => whole?,
@@ -47,7 +47,7 @@ pub fn take_up(
             Ok(done) if done.new.is_empty() => {}
             Ok(done) => tracing::info!(row, facts = done.new.iter().sum::<u64>(), "quarantined facts are folded"),
             Err(e) if e.is_of_a_value() => {
-                tracing::error!(row, error = %crate::base::error_chain(&e), "a visitor's row cannot be read: its facts stay set aside");
+                tracing::error!(row, error = %crate::base::error_chain(&e), "a visitor's row cannot be read: its facts stay quarantined");
             }
             Err(e) => return Err(e),
         }

@@ -48,7 +48,7 @@ pub enum WriteError {
     #[error("the origin is stopping")]
     Stopping,
     /// The facts are in the log and their fold failed; the next fold takes them.
-    #[error("the change was accepted, and the store does not hold it yet: do not send it again, look in a moment")]
+    #[error("the change is accepted but not folded yet: do not send it again, and read it again in a few seconds")]
     Unfolded,
 }
 

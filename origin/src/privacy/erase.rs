@@ -2,7 +2,7 @@
 //! its progress, and the [journal](crate::store::journal), from which a restored store learns of erasures that it
 //! lacks.
 //!
-//! `crate::identity::link` finds the erased visitors and removes them from the store.
+//! [`crate::privacy::erasure`] finds the erased visitors and removes them from the store.
 
 use crate::erasures::registry::is_erased;
 use crate::store::tables::log;

@@ -23,7 +23,7 @@ use crate::store::{CheckedBytes, StoreError, TenantNo};
 /// [`StoreError::Sqlite`].
 pub fn quarantine_visitor(conn: &Connection, row: i64, why: &StoreError, now: Millis) -> Result<(), StoreError> {
     if conn.prepare_cached(unreadable::UNREADABLE_INSERT_NEW)?.execute((row, signed(now)))? == 1 {
-        tracing::error!(row, error = %crate::base::error_chain(why), "a visitor's row cannot be read: its facts are set aside");
+        tracing::error!(row, error = %crate::base::error_chain(why), "a visitor's row is damaged: its facts are quarantined");
     }
     Ok(())
 }

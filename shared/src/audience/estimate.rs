@@ -4,7 +4,7 @@
 //! A sample is the people in a range of sampling buckets. Each person is in it with the same probability, independently
 //! of the others. Given its size, every set of that size is equally likely: it is a simple random sample without
 //! replacement. This holds only while the sampling value is used for nothing else
-//! ([`crate::bucket::BucketPurpose::Sampling`]).
+//! ([`crate::base::bucket::BucketPurpose::Sampling`]).
 //!
 //! The interval of a share is Wilson's (1927, JASA 22:209–212), with the finite population correction (Cochran,
 //! Sampling Techniques, 3rd ed. 1977, §2.6 and §3.2). If few people were found, its lower end is that of Brown, Cai and

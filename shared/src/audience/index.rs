@@ -5,7 +5,7 @@
 //!
 //! The index knows less than the store. Of a history it has the total number and the last time only, and this only for
 //! events under counted names ([`AudienceIndex::count_events`]). Where this does not decide a condition, the row is
-//! *unsure*, and the store must be asked. The final answers equal those of [`crate::filter::Filter::matches`], whose
+//! *unsure*, and the store must be asked. The final answers equal those of [`crate::targeting::filter::Filter::matches`], whose
 //! tests also run against the index.
 //!
 //! If a person's segments change, a new row is appended to the partition and the old row is dead until the partition is
@@ -49,7 +49,7 @@ pub struct IndexRow<'a> {
     pub person: u64,
     /// Oldest visitor of the person.
     pub master: VisitorId,
-    /// Bucket for [`crate::bucket::BucketPurpose::Sampling`].
+    /// Bucket for [`crate::base::bucket::BucketPurpose::Sampling`].
     pub bucket: u16,
     /// Number of browsers.
     pub devices: u32,

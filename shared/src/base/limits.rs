@@ -191,7 +191,7 @@ pub const CATALOGUE_CHARS: usize = 4 * 1024 * 1024;
 pub const CATALOGUE_FRESH_MS: u64 = 30_000;
 /// Time for which an isolate uses its pointer after a read that failed or returned nothing usable, in milliseconds.
 pub const CATALOGUE_RETRY_MS: u64 = 5_000;
-/// Newest catalogue versions that stay in the KV, in addition to the current one.
+/// Newest catalogue versions that stay in the KV; the current one is normally among them.
 pub const CATALOGUE_VERSIONS: u32 = 3;
 /// Time for which an older version stays after it was replaced, in milliseconds (one day): an isolate may have read its
 /// pointer.

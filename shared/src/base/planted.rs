@@ -108,7 +108,7 @@ impl std::str::FromStr for PlantedBug {
 
 /// The error for an unknown name of a planted bug.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[error("no planted bug is called {0:?}; shared/src/planted.rs lists the names")]
+#[error("no planted bug is called {0:?}; shared/src/base/planted.rs lists the names")]
 pub struct UnknownBug(String);
 
 /// The active bug: its index in [`PlantedBug::ALL`] plus one, or 0 for none.

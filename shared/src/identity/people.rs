@@ -21,7 +21,7 @@ pub struct Evidence {
     pub visitor: VisitorId,
     /// The alternate id that the visitor was seen with.
     pub id: AlternateId,
-    /// The number of its source: [`EvidenceSource::code`], or that of a login or a page's claim.
+    /// The number of its source: [`crate::facts::evidence::EvidenceSource::code`], or that of a login or a page's claim.
     pub source: u8,
     /// Its weight.
     pub weight: EvidenceWeight,

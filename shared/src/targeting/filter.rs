@@ -85,7 +85,7 @@ impl Filter {
     }
 }
 
-/// A tree of conditions; at most twice [`crate::limits::FILTER_DEPTH`] nested groups.
+/// A tree of conditions; at most twice [`crate::base::limits::FILTER_DEPTH`] nested groups.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum FilterNode {
     /// One condition.

@@ -1,4 +1,4 @@
-//! The job `rhythm`: sums the activity histograms of all people.
+//! The job `activity`: sums the activity histograms of all people.
 
 use crate::audience::best_times::ActivitySums;
 use crate::base::job_kinds::JobKind;
@@ -8,7 +8,7 @@ use crate::store::StoreError;
 use crate::store::tables::people;
 use rusqlite::TransactionBehavior;
 
-/// The job `rhythm`: sums the activity histograms of all people.
+/// The job `activity`: sums the activity histograms of all people.
 #[derive(Debug)]
 pub(crate) struct ActivityJob;
 

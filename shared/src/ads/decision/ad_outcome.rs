@@ -104,7 +104,7 @@ impl NoAd {
 }
 
 impl Question<'_> {
-    /// Outcomes of all [`CompiledCatalogue::offers`](crate::catalogue::CompiledCatalogue::offers), in order, for each
+    /// Outcomes of all [`CompiledCatalogue::offers`](crate::ads::catalogue::CompiledCatalogue::offers), in order, for each
     /// placement.
     #[must_use]
     pub fn fates(&self, granted: Option<&[Option<usize>]>) -> Vec<Vec<AdOutcome>> {

@@ -4,7 +4,7 @@
 //! A partition is its first bucket and its end (exclusive); then lists of numbers of fixed width, each with a length
 //! prefix: people, masters, buckets, fingerprints of segments; then the number of columns, and each column's base,
 //! width and codes; then the number of segments, and each segment's id and rows, as a list (0) or as bits (1). Numbers
-//! of fixed width are little-endian; all others are packed ([`crate::packed`]).
+//! of fixed width are little-endian; all others are packed ([`crate::base::packed`]).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
