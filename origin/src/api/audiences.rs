@@ -116,7 +116,11 @@ async fn show_audience(
 }
 
 fn unknown_audience() -> ApiError {
-    ApiError::new(StatusCode::NOT_FOUND, "unknown_audience", "no audience is materialised as this segment: see `GET /admin/v1/audiences`")
+    ApiError::new(
+        StatusCode::NOT_FOUND,
+        "unknown_audience",
+        "no audience is materialised as this segment: see `GET /admin/v1/audiences`",
+    )
 }
 
 /// Materialises an audience: the job `materialise` writes the people who match a filter as a segment, and updates the

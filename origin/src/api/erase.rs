@@ -18,7 +18,7 @@ use super::admission::{
 use super::{ApiError, ApiState, random_bytes};
 use crate::api::tokens::TokenRole;
 use crate::erasures::registry::{self, ErasureProgress};
-use crate::privacy::erase::{self, ErasureTarget};
+use crate::privacy::erasure_request::{self, ErasureTarget};
 use crate::store::id_error::IdError;
 use crate::store::tenants::TenantContext;
 
@@ -106,7 +106,8 @@ async fn request_erasure(State(app): State<Arc<ApiState>>, request: Request) -> 
     let (known, of, now) = (tenant.clone(), target.clone(), app.dated()?);
     // Evidence about the target may be acknowledged and not folded yet.
     app.fold_before(&tenant).await;
-    let now = live.readers.read(move |view| erase::erasure_moment(view.conn, &known, &of, scope, now)).await?;
+    let now =
+        live.readers.read(move |view| erasure_request::erasure_moment(view.conn, &known, &of, scope, now)).await?;
     let fact = target.fact(scope, now, random_bytes()?);
     let answer = ErasureReceipt { receipt: fact.id.receipt(), scope: scope.name() };
     match app.take_folded(&tenant, vec![fact], attribution).await {
@@ -143,7 +144,8 @@ async fn show_erasure(
     let receipt = FactId::from_receipt(&receipt).map_err(bad)?;
     let found = live.readers.read(move |view| registry::erasure_progress(view.conn, tenant.no, receipt)).await?;
     let unknown = || {
-        let message = "unknown receipt: no erasure with it has arrived. An erasure from the edge may still be in the queue";
+        let message =
+            "unknown receipt: no erasure with it has arrived. An erasure from the edge may still be in the queue";
         ApiError::new(StatusCode::NOT_FOUND, "unknown_receipt", message)
     };
     Ok(Json(found.ok_or_else(unknown)?))

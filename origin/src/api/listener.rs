@@ -12,7 +12,6 @@ mod table;
 #[cfg(test)]
 pub(super) mod tests;
 
-use crate::base::config::HttpLimits;
 use std::convert::Infallible;
 use std::io;
 use std::pin::pin;
@@ -35,6 +34,7 @@ use tower::ServiceExt as _;
 use self::answer::AnswerBody;
 use self::stream::LimitedStream;
 use self::table::{ConnectionPhase, ConnectionTable, OpenConnection};
+use crate::base::config::HttpLimits;
 use crate::base::metrics::{ConnectionLimit, Metrics};
 
 /// Send buffer of a connection in bytes; the kernel doubles it for its own records. Without this bound, the kernel

@@ -147,7 +147,10 @@ async fn one_ended(threads: &[JoinHandle<()>; 4], metrics: &Metrics) -> String {
         }
         for ended in living.iter_mut().filter_map(|thread| thread.take_if(|thread| thread.is_finished())) {
             metrics.threads_ended.add(1);
-            tracing::error!(thread = name(ended), "a thread stopped because of a bug: restart the origin and report the log");
+            tracing::error!(
+                thread = name(ended),
+                "a thread stopped because of a bug: restart the origin and report the log"
+            );
         }
     }
 }

@@ -132,7 +132,11 @@ async fn contradict_length(app: &ApiState, headers: &HeaderMap, body: axum::body
     let Ok(body) = read_body(headers, body).await else { return };
     if head.verify_body(&body).is_ok() && app.metrics.dated_ms.get() == 0 {
         app.metrics.contradicted_ms.set(time);
-        tracing::error!(time, now = clock::now(), "a sync is signed at a time that contradicts this clock: check the clocks of this machine and of the edge");
+        tracing::error!(
+            time,
+            now = clock::now(),
+            "a sync is signed at a time that contradicts this clock: check the clocks of this machine and of the edge"
+        );
     }
 }
 
@@ -165,7 +169,10 @@ async fn acquire_place(
     }
     match tokio::time::timeout(wait, places.acquire()).await {
         Ok(Ok(place)) => Ok(Some(place)),
-        _ => Err(ApiError::unavailable("busy", "too many long syncs are in progress: send the sync again after a second")),
+        _ => Err(ApiError::unavailable(
+            "busy",
+            "too many long syncs are in progress: send the sync again after a second",
+        )),
     }
 }
 

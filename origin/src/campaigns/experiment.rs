@@ -9,8 +9,6 @@ pub mod results;
 pub mod rollup;
 pub mod statistics;
 
-use crate::profiles::exposures::read_exposure;
-use crate::store::tables::{conversions, exposures, visitors};
 use std::collections::BTreeSet;
 
 use causeway_shared::base::ids::{Micros, Millis};
@@ -21,6 +19,8 @@ use causeway_shared::settings::vocabulary::Vocabulary;
 use rusqlite::Connection;
 
 use crate::base::integers::signed;
+use crate::profiles::exposures::read_exposure;
+use crate::store::tables::{conversions, exposures, visitors};
 use crate::store::{PersonNo, StoreError};
 
 /// The exposures of a person: for each experiment the first exposure of its visitors, without withdrawn ones.

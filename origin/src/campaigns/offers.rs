@@ -2,8 +2,6 @@
 //! Offer codes are assigned at the edge. The origin's data only stops further requests once all codes of a campaign are
 //! assigned.
 
-use crate::profiles::offer_codes::read_code;
-use crate::store::tables::{units, units_given, visitors};
 use std::collections::BTreeSet;
 
 use causeway_shared::ads::catalogue::Campaign;
@@ -16,6 +14,8 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::campaigns::catalogue;
+use crate::profiles::offer_codes::read_code;
+use crate::store::tables::{units, units_given, visitors};
 use crate::store::{PersonNo, StoreCounters, StoreError, TenantNo};
 
 /// Time after a restore during which no offer counts as sold out, in minutes.

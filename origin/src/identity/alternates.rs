@@ -1,14 +1,14 @@
 //! Hashes of alternate ids. An id has one hash for each key that was readable when the id was seen. All of them lead to
 //! the canonical hash, under which evidence and lookups are stored.
 
-use crate::identity::canonical::canonical_id;
-use crate::store::tables::{alternates, lookups};
 use std::collections::BTreeSet;
 
 use causeway_shared::base::ids::{AltHash, AlternateId, KindCode};
 
+use crate::identity::canonical::canonical_id;
 use crate::identity::changes::TouchedEvidence;
 use crate::identity::evidence;
+use crate::store::tables::{alternates, lookups};
 use crate::store::write_txn::WriteTxn;
 use crate::store::{StoreError, TenantNo};
 

@@ -139,7 +139,7 @@ pub(crate) fn visitor_position(
 mod tests {
     use super::*;
     use crate::identity::connections::{PairCheck, check_pair};
-    use crate::privacy::erase::ErasureTarget;
+    use crate::privacy::erasure_request::ErasureTarget;
     use crate::testing::{NOW, Origin, page, visitor};
     use causeway_shared::facts::evidence::EvidenceWeight;
     use causeway_shared::facts::fact::ErasureScope;

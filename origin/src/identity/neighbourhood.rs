@@ -1,8 +1,6 @@
 //! The neighbourhood of a visitor with changed evidence: all visitors that evidence connects with it, as far as they
 //! can change its person, with their stored state.
 
-use crate::identity::changes::GroupRepresentative;
-use crate::store::tables::visitors;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use causeway_shared::base::ids::{AlternateId, Millis, VisitorId};
@@ -13,8 +11,10 @@ use causeway_shared::settings::config::TenantConfig;
 use rusqlite::OptionalExtension as _;
 
 use crate::base::integers::unsigned;
+use crate::identity::changes::GroupRepresentative;
 use crate::identity::changes::TouchedEvidence;
 use crate::identity::evidence::{self, EvidenceRow};
+use crate::store::tables::visitors;
 use crate::store::write_txn::WriteTxn;
 use crate::store::{PersonNo, StoreError, TenantNo, visitor_at};
 

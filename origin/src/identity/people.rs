@@ -5,8 +5,6 @@
 #[cfg(test)]
 mod tests;
 
-use crate::identity::stored_person::{StoredPerson, load_person};
-use crate::store::tables::{cuts, people, visitors};
 use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_shared::base::ids::{AlternateId, Millis, VisitorId};
@@ -22,6 +20,8 @@ use crate::identity::neighbourhood::{
     ComputedPeople, EvidenceNeighbourhood, StoredVisitor, gather_evidence, oldest_visitors, stored_visitor,
 };
 use crate::identity::planned::{LeftRow, PlannedPerson, plan_people};
+use crate::identity::stored_person::{StoredPerson, load_person};
+use crate::store::tables::{cuts, people, visitors};
 use crate::store::write_txn::WriteTxn;
 use crate::store::{PersonNo, StoreError, TenantNo};
 

@@ -1,9 +1,6 @@
 //! The log: one durable record per sync, in a SQLite file of its own next to the store, so that intake never waits for
 //! folding. A record is deleted once the store holds its facts.
 
-use crate::store::data_fault::{LOG, LOG_TAIL};
-use crate::store::journal::{attribution_at, attribution_text};
-use crate::store::tables::{log, state};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
@@ -17,7 +14,10 @@ use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
 use crate::base::integers::{signed, unsigned};
 use crate::ingest::intake::{self, IncomingSync, LogRecord};
+use crate::store::data_fault::{LOG, LOG_TAIL};
 use crate::store::identity::StoreIdentity;
+use crate::store::journal::{attribution_at, attribution_text};
+use crate::store::tables::{log, state};
 use crate::store::tenants::Tenants;
 use crate::store::{self, StoreCounters, StoreError};
 

@@ -6,10 +6,6 @@
 //! highest acknowledged one. A missing or older journal is no fault, because the origin completes it from the store at
 //! its start.
 
-use crate::store::data_fault::{DataFault, MARKER};
-use crate::store::files::{check_new, data_fault};
-use crate::store::identity::StoreIdentity;
-use crate::store::tables::{meta, state};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -20,7 +16,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::integers::unsigned;
 use crate::ingest::log::{self, LogTail};
+use crate::store::data_fault::{DataFault, MARKER};
 use crate::store::data_fault::{JOURNAL, LOG, STORE};
+use crate::store::files::{check_new, data_fault};
+use crate::store::identity::StoreIdentity;
+use crate::store::tables::{meta, state};
 use crate::store::{StoreError, journal, store_file};
 
 /// The marker's document.

@@ -1,6 +1,5 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-use crate::base::job_kinds::{JobIntervals, Trigger};
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -21,6 +20,7 @@ use super::runner::JobRunner;
 use super::runs::{self, JobRun, RunRequest};
 use super::*;
 use crate::audience::Audience;
+use crate::base::job_kinds::{JobIntervals, Trigger};
 use crate::ingest::backlog::Backlog;
 use crate::ingest::intake::{CheckedFact, LogRecord};
 use crate::jobs::tasks::retention;

@@ -24,7 +24,7 @@ use crate::ingest::log;
 use crate::kv::publish::Priority;
 use crate::outbox::kv_key::names_subject;
 use crate::outbox::queue::LATE_MS;
-use crate::privacy::erase;
+use crate::privacy::erasure_request;
 use crate::store::tables::{attribute_names, erasure_keys, meta, outbox, people, visitors};
 use crate::store::{self, EPOCHS_OF_A_RESTORE, StoreCounters, StoreError};
 
@@ -222,7 +222,7 @@ pub fn restore_backup(
         finish_store(conn, fresh)
     })?;
     // A damaged log must not prevent the restore.
-    if let Err(why) = erase::keep_unfolded(data, before.folded) {
+    if let Err(why) = erasure_request::keep_unfolded(data, before.folded) {
         unread.add("log", why);
     }
     let kept = put_aside(data, &data.join(format!("{ASIDE}{now}")))?;

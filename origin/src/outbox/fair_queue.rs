@@ -1,8 +1,6 @@
 //! Order of due keys: by priority, and by turns of the tenants within a priority, so that no tenant waits for another
 //! one's flood.
 
-use crate::store::priority::Priority;
-use crate::store::tables::{outbox, people};
 use std::collections::VecDeque;
 
 use causeway_shared::base::ids::Millis;
@@ -13,6 +11,8 @@ use crate::base::integers::{signed, unsigned};
 use crate::outbox::kv_key::{CATALOGUE, KvKey};
 use crate::outbox::queue::KEY_PAUSE_MS;
 use crate::outbox::unconfigured_tenants;
+use crate::store::priority::Priority;
+use crate::store::tables::{outbox, people};
 use crate::store::write_txn::WriteTxn;
 use crate::store::{StoreError, TenantNo};
 
@@ -180,7 +180,7 @@ mod tests {
     use causeway_shared::facts::fact::ErasureScope;
 
     use crate::outbox::queue::KEY_PAUSE_MS;
-    use crate::privacy::erase::ErasureTarget;
+    use crate::privacy::erasure_request::ErasureTarget;
     use crate::testing::{NOW, Origin, page, visitor, withdrawal};
 
     /// A page view of each of `visitors` visitors.

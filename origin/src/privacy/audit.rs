@@ -6,9 +6,6 @@
 //! of visitors themselves are not in the trail, except their erasures, because logins and withdrawals are evidence
 //! already.
 
-use crate::base::attribution::Attribution;
-use crate::store::journal::RequestedErasure;
-use crate::store::tables::audit;
 use std::collections::BTreeMap;
 
 use causeway_shared::base::ids::{AlternateId, FactId, KindCode, Millis, VisitorId};
@@ -17,9 +14,12 @@ use rusqlite::{Connection, Row, named_params};
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use crate::base::attribution::Attribution;
 use crate::base::integers::{signed, unsigned};
 use crate::identity::changes::LinkChanges;
 use crate::ingest::intake::{CheckedFact, LogRecord};
+use crate::store::journal::RequestedErasure;
+use crate::store::tables::audit;
 use crate::store::tenants::TenantContext;
 use crate::store::write_txn::WriteTxn;
 use crate::store::{StoreError, TenantNo, hash_at, visitor_at};

@@ -7,9 +7,6 @@
 #[cfg(test)]
 mod tests;
 
-use crate::profiles::placed::PlacedFact;
-use crate::profiles::{buckets, purchases, quarantine};
-use crate::store::tables::{people, visitors};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,6 +24,9 @@ use crate::erasures::registry;
 use crate::ingest::intake::{CheckedFact, LogRecord};
 use crate::profiles::dedup::FactIdRows;
 pub(crate) use crate::profiles::parts::{write_attributes, write_segments};
+use crate::profiles::placed::PlacedFact;
+use crate::profiles::{buckets, purchases, quarantine};
+use crate::store::tables::{people, visitors};
 use crate::store::write_txn::WriteTxn;
 use crate::store::{CheckedBytes, PersonNo, StoreError, TenantNo};
 

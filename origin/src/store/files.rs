@@ -1,8 +1,8 @@
 //! Detection of a directory that had a store and lost it.
 
-use crate::store::data_fault::{AUDIENCE_INDEX, DataFault, JOURNAL, LOG, LOG_TAIL, LOG_WAL, MARKER};
 use std::path::Path;
 
+use crate::store::data_fault::{AUDIENCE_INDEX, DataFault, JOURNAL, LOG, LOG_TAIL, LOG_WAL, MARKER};
 use crate::store::error::StoreError;
 
 pub(crate) fn data_fault(data: &Path, fault: DataFault) -> StoreError {

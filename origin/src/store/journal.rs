@@ -1,9 +1,6 @@
 //! The journal of erasures: a separate SQLite file next to the store. No backup copies it and no restore replaces it,
 //! so that a store restored from before an erasure learns of the erasure.
 
-use crate::base::attribution::Attribution;
-use crate::store::data_fault::JOURNAL;
-use crate::store::tables::{asked, identity, journal_erasures};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
@@ -12,8 +9,11 @@ use causeway_shared::facts::fact::{ErasureScope, Fact, FactKind};
 use causeway_shared::wire::facts;
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, TransactionBehavior};
 
+use crate::base::attribution::Attribution;
 use crate::base::integers::{signed, unsigned};
+use crate::store::data_fault::JOURNAL;
 use crate::store::identity::StoreIdentity;
+use crate::store::tables::{asked, identity, journal_erasures};
 use crate::store::{self, StoreError};
 
 /// The table with the identity of the store that the journal belongs to.

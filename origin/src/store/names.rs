@@ -372,7 +372,7 @@ mod tests {
         let visitors = u32::try_from(limits::ATTRIBUTE_NAMES_A_DAY.div_ceil(32)).unwrap();
         for n in 0..visitors + 2 {
             origin.send("demo", &[call(visitor(n), n)]);
-            let gone = crate::privacy::erase::ErasureTarget::Visitor(visitor(n)).fact(
+            let gone = crate::privacy::erasure_request::ErasureTarget::Visitor(visitor(n)).fact(
                 ErasureScope::Visitor,
                 origin.now,
                 [9; 16],

@@ -1,7 +1,5 @@
 //! The tenants of the running origin: number in the store, configuration and keys.
 
-use crate::store::id_error::IdError;
-use crate::store::tables::tenants;
 use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_shared::base::ids::{AltHash, KindCode, TenantId};
@@ -10,6 +8,8 @@ use causeway_shared::base::placeholder::is_placeholder;
 use causeway_shared::keys::key_ring::{KeySet, TenantKeys};
 use causeway_shared::settings::config::{EdgeConfig, TenantConfig};
 
+use crate::store::id_error::IdError;
+use crate::store::tables::tenants;
 use crate::store::{StoreError, TenantNo, find_tenant, tenant_no};
 
 /// One configured tenant.

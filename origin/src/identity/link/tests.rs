@@ -389,9 +389,10 @@ fn a_link_after_the_erasure_of_its_id_counts_even_if_a_fast_clock_dated_the_eras
     let mut origin = Origin::of_threshold(100, 0.6);
     let id = origin.id("demo", KindCode(2), "p");
     origin.send("demo", &[page(visitor(A), 1, NOW), page(visitor(B), 1, NOW), alias(visitor(C), 1, NOW + 180_000, id)]);
-    let whom = crate::privacy::erase::ErasureTarget::Id(id.kind, vec![id.hash]);
+    let whom = crate::privacy::erasure_request::ErasureTarget::Id(id.kind, vec![id.hash]);
     let scope = causeway_shared::facts::fact::ErasureScope::Visitor;
-    let at = crate::privacy::erase::erasure_moment(&origin.conn, origin.tenant("demo"), &whom, scope, NOW).unwrap();
+    let at = crate::privacy::erasure_request::erasure_moment(&origin.conn, origin.tenant("demo"), &whom, scope, NOW)
+        .unwrap();
     assert_eq!(at, NOW + 180_000);
     origin.admin("demo", &[whom.fact(scope, at, [1; 16])]);
     for (n, of) in [(9, A), (10, B)] {
@@ -411,7 +412,7 @@ fn a_repeated_link_counts_even_if_a_fast_clock_dated_its_cancellation() {
     said_by_hand(&mut origin, A, 9, NOW + 30_000);
     assert!(together(&origin, A, B));
     // An erased visitor gets no new evidence.
-    let erasure = crate::privacy::erase::ErasureTarget::Visitor(visitor(A)).fact(
+    let erasure = crate::privacy::erasure_request::ErasureTarget::Visitor(visitor(A)).fact(
         causeway_shared::facts::fact::ErasureScope::Visitor,
         NOW + 40_000,
         [0; 16],

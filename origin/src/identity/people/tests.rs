@@ -139,7 +139,7 @@ fn named(kv: &BTreeMap<String, String>, who: VisitorId) -> usize {
 }
 
 fn erased(v: u32) -> Fact {
-    crate::privacy::erase::ErasureTarget::Visitor(visitor(v)).fact(ErasureScope::Visitor, NOW + 2, [0; 16])
+    crate::privacy::erasure_request::ErasureTarget::Visitor(visitor(v)).fact(ErasureScope::Visitor, NOW + 2, [0; 16])
 }
 
 fn is_done(origin: &Origin, receipt: FactId) -> bool {
@@ -476,7 +476,11 @@ fn visitors_that_withdraw_at_once_leave_a_chain_over_the_bound() {
     };
     let leave = |v: u32, how: u32| match how {
         0 => crate::testing::withdrawal(visitor(v), NOW + 9),
-        _ => crate::privacy::erase::ErasureTarget::Visitor(visitor(v)).fact(ErasureScope::Visitor, NOW + 9, [0; 16]),
+        _ => crate::privacy::erasure_request::ErasureTarget::Visitor(visitor(v)).fact(
+            ErasureScope::Visitor,
+            NOW + 9,
+            [0; 16],
+        ),
     };
     let mut origin = Origin::new();
     // The last visitors arrive one by one, so that all earlier ones are one person.
@@ -507,7 +511,7 @@ fn the_neighbourhood_of_thousands_of_erased_visitors_is_read_once() {
     logins.chunks(5_000).for_each(|logins| origin.admin("demo", logins));
     let shop = origin.member("demo", "shop");
     let before = origin.metrics.people_too_large.get();
-    let erasure = crate::privacy::erase::ErasureTarget::Id(shop.kind, vec![shop.hash]).fact(
+    let erasure = crate::privacy::erasure_request::ErasureTarget::Id(shop.kind, vec![shop.hash]).fact(
         ErasureScope::Visitor,
         NOW + 10,
         [7; 16],

@@ -2,10 +2,6 @@
 //! ([`crate::jobs::tasks::dispatch`]). Tenants are served in parallel, so that a receiver that does not answer delays
 //! only its own tenant.
 
-use crate::base::job_kinds::JobKind;
-use crate::jobs::context::BackgroundJob;
-use crate::jobs::tasks::dispatch::{AGAIN_MS, StalledReason};
-use crate::store::tables::sends;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -19,10 +15,14 @@ use serde_json::{Value, json};
 use crate::audience::send::{self, Send};
 use crate::audience::webhook::{PATIENCE, WebhookAnswer};
 use crate::base::integers::signed;
+use crate::base::job_kinds::JobKind;
+use crate::jobs::context::BackgroundJob;
 use crate::jobs::context::{JobContext, JobReport, PAUSE, isolate_failure};
 use crate::jobs::runs::JobRun;
+use crate::jobs::tasks::dispatch::{AGAIN_MS, StalledReason};
 use crate::jobs::tasks::dispatch::{DispatchContext, ExaminedBatch, StartedCall};
 use crate::store::StoreError;
+use crate::store::tables::sends;
 use crate::store::tenants::Tenants;
 
 /// Time for which a run delivers before other jobs get their turn.

@@ -2,8 +2,6 @@
 //! ([`crate::audience::materialized`]). After an interruption, the next run compares again and writes only the
 //! remaining differences.
 
-use crate::base::job_kinds::JobKind;
-use crate::jobs::context::BackgroundJob;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -17,7 +15,9 @@ use serde_json::json;
 use crate::audience::materialized::{self, AudiencePeople, ComparedPage, MaterializedAudience};
 use crate::audience::query::{self, AllMembers, AnswerError};
 use crate::base::attribution::Attribution;
+use crate::base::job_kinds::JobKind;
 use crate::ingest::intake::{CheckedFact, LogRecord};
+use crate::jobs::context::BackgroundJob;
 use crate::jobs::context::{JobContext, JobReport, isolate_failure};
 use crate::jobs::runs::JobRun;
 use crate::pipeline::commit;

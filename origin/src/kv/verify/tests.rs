@@ -1,6 +1,5 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-use crate::pipeline::commit;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -22,6 +21,7 @@ use crate::ingest::intake::{LogRecord, OutboxRequest};
 use crate::jobs::runner::JobRunner;
 use crate::jobs::runs::{self, JobRun, RunRequest as Run_};
 use crate::outbox::queue::LEASE_MS;
+use crate::pipeline::commit;
 use crate::store;
 use crate::testing::{self, NOW, Origin, fact, page, stored, visitor};
 

@@ -18,7 +18,7 @@ use crate::ingest::log::{self, FactLog};
 use crate::jobs::tasks::retention;
 use crate::pipeline::commit;
 use crate::pipeline::writer::steps::{FoldSteps, IntakeSteps};
-use crate::privacy::erase::ErasureTarget;
+use crate::privacy::erasure_request::ErasureTarget;
 use crate::store::journal::ErasureJournal;
 use crate::store::write_txn::TxnInputs;
 use crate::store::{self, StoreCounters};

@@ -4,8 +4,6 @@
 //!
 //! [`crate::privacy::erasure`] finds the erased visitors and removes them from the store.
 
-use crate::erasures::registry::is_erased;
-use crate::store::tables::log;
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -18,9 +16,11 @@ use rusqlite::Connection;
 
 use crate::base::attribution::Attribution;
 use crate::base::integers::signed;
+use crate::erasures::registry::is_erased;
 use crate::identity::link;
 use crate::store::StoreError;
 use crate::store::journal::{ErasureJournal, RequestedErasure};
+use crate::store::tables::log;
 use crate::store::tenants::TenantContext;
 
 /// The target of an erasure.
@@ -197,5 +197,5 @@ pub fn keep_unfolded(data: &Path, folded: u64) -> Result<(), StoreError> {
 }
 
 #[cfg(test)]
-#[path = "erase/tests.rs"]
+#[path = "erasure_request/tests.rs"]
 mod tests;
