@@ -57,7 +57,7 @@ use crate::base::config::Config;
 use crate::base::metrics::{ConnectionLimit, Metrics};
 use crate::ingest::intake::{self, IncomingSync};
 use crate::jobs::runs;
-use crate::jobs::thread::JobScheduler;
+use crate::jobs::thread::JobsHandle;
 use crate::kv::publish;
 use crate::pipeline::writer::{WriteError, Writer};
 use crate::profiles::quarantine;
@@ -120,7 +120,7 @@ pub struct OpenStore {
     /// A read-only connection for metrics alone, so that they are readable while requests hold all others.
     pub measuring: ReaderPool,
     /// Handle of the jobs' thread.
-    pub jobs: JobScheduler,
+    pub jobs: JobsHandle,
     /// Audience index of all people.
     pub audience: Audience,
 }

@@ -27,7 +27,7 @@ use causeway_shared::base::ids::Millis;
 use rusqlite::{Connection, OptionalExtension as _};
 
 use crate::identity::changes::LinkChanges;
-use crate::profiles::fold::Changed;
+use crate::profiles::fold::ChangedVisitor;
 use crate::store::tables::{meta, people_changed, visitors};
 use crate::store::write_txn::WriteTxn;
 use crate::store::{PersonNo, StoreError, TenantNo};
@@ -41,13 +41,13 @@ pub struct Audience(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
-    columns: RwLock<Columns>,
+    columns: RwLock<AudienceIndexes>,
     stopping: AtomicBool,
 }
 
 /// The indexes, and the state that belongs to them.
 #[derive(Debug, Default)]
-pub struct Columns {
+pub struct AudienceIndexes {
     /// Each tenant's people.
     pub of_tenant: BTreeMap<TenantNo, AudienceIndex>,
     /// People whose stored values cannot be read, with their tenant. They have no row in the index.
@@ -60,7 +60,7 @@ pub struct Columns {
     pub building: (u64, u64),
 }
 
-impl Columns {
+impl AudienceIndexes {
     /// Number of a tenant's people without a row because their stored values cannot be read.
     #[must_use]
     pub fn unreadable_of(&self, tenant: TenantNo) -> u64 {
@@ -70,11 +70,11 @@ impl Columns {
 
 impl Audience {
     /// Read access to the indexes. The guard blocks writers.
-    pub fn read(&self) -> RwLockReadGuard<'_, Columns> {
+    pub fn read(&self) -> RwLockReadGuard<'_, AudienceIndexes> {
         self.0.columns.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, Columns> {
+    fn write(&self) -> RwLockWriteGuard<'_, AudienceIndexes> {
         self.0.columns.write().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -92,7 +92,7 @@ impl Audience {
 ///
 /// # Errors
 /// [`StoreError::Sqlite`]; the caller must roll the transaction back.
-pub fn note(group: &WriteTxn<'_>, changed: &[Changed], linked: &LinkChanges) -> Result<(), StoreError> {
+pub fn note(group: &WriteTxn<'_>, changed: &[ChangedVisitor], linked: &LinkChanges) -> Result<(), StoreError> {
     let mut people: BTreeSet<PersonNo> = linked.rows.clone();
     people.extend(linked.people.iter().map(|change| change.person));
     people.extend(changed.iter().map(|changed| changed.person));

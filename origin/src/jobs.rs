@@ -28,7 +28,7 @@ const AGAIN_MS: Millis = 1_000;
 
 /// The newest run of a job, without dry runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Last {
+pub struct LastRun {
     /// Time of the start.
     pub started: Millis,
     /// Time of the end; the start if the run is active.
@@ -45,14 +45,14 @@ pub struct Timer {
     /// Tenant of a job that runs for each tenant.
     pub tenant: Option<TenantNo>,
     /// Condition under which the job runs.
-    pub when: When,
+    pub when: TimerCondition,
     /// Newest run of the job.
-    pub last: Option<Last>,
+    pub last: Option<LastRun>,
 }
 
 /// Condition under which a job runs by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum When {
+pub enum TimerCondition {
     /// Interval between runs in milliseconds; 0 means never.
     Every(Millis),
     /// Time from which the job is due; `None` means never.
@@ -64,9 +64,9 @@ impl Timer {
     /// last run lies in the future, because the clock was set back.
     fn due(&self, now: Millis) -> Option<Millis> {
         let every = match self.when {
-            When::Every(0) => return None,
-            When::Every(every) => every,
-            When::At(at) => {
+            TimerCondition::Every(0) => return None,
+            TimerCondition::Every(every) => every,
+            TimerCondition::At(at) => {
                 let failed = self.last.filter(|last| last.outcome == Some(RunOutcome::Failed) && last.ended <= now);
                 return Some(at?.max(failed.map_or(0, |last| last.ended.saturating_add(AGAIN_MS))));
             }
@@ -84,7 +84,7 @@ impl Timer {
 
 /// What the timers require at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Next {
+pub enum NextDue {
     /// The job that has been due for the longest time.
     Due(JobKind, Option<TenantNo>),
     /// No job is due before this time.
@@ -95,11 +95,11 @@ pub enum Next {
 
 /// The job that is due, or the time at which the first one becomes due.
 #[must_use]
-pub fn next(timers: &[Timer], now: Millis) -> Next {
+pub fn next_due_job(timers: &[Timer], now: Millis) -> NextDue {
     let due = timers.iter().filter_map(|timer| Some((timer.due(now)?, timer)));
     match due.min_by_key(|(at, timer)| (*at, timer.job, timer.tenant)) {
-        Some((at, timer)) if at <= now => Next::Due(timer.job, timer.tenant),
-        Some((at, _)) => Next::At(at),
-        None => Next::Never,
+        Some((at, timer)) if at <= now => NextDue::Due(timer.job, timer.tenant),
+        Some((at, _)) => NextDue::At(at),
+        None => NextDue::Never,
     }
 }

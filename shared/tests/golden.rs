@@ -8,7 +8,8 @@ use crate::common::{MEMBER, NOW};
 use crate::frame;
 use causeway_shared::ads::model::{Model, Part, Quality};
 use causeway_shared::ads::strict_caps::{
-    Answer, Ask, Call, Candidate, Claim, Entries, Entry, Links, Object, Seen, StrictCap, Wanted,
+    Answer, Candidate, CapCall, CapClaim, CapEntry, CapObject, CapRequest, Entries, KnownLinks, SeenImpression,
+    StrictCap, WantedPlacement,
 };
 use causeway_shared::base::ids::{
     AltHash, AlternateId, Epoch, FactId, InsertionId, Millis, SessionId, SnapshotVersion, TenantId, VisitorId,
@@ -713,9 +714,9 @@ fn rows_calls_and_answers_of_an_offer_object() {
 
 #[test]
 fn rows_calls_and_answers_of_a_strict_cap_object() {
-    let entry = Entry { entity: entity(), minute: Minute(299), confirmed: true, keep: 1_440 };
+    let entry = CapEntry { entity: entity(), minute: Minute(299), confirmed: true, keep: 1_440 };
     let insertion = InsertionHash([7; 6]);
-    let object = Object {
+    let object = CapObject {
         latest: Minute(300),
         epoch: Epoch(5),
         forward: Some(one()),
@@ -726,22 +727,22 @@ fn rows_calls_and_answers_of_a_strict_cap_object() {
     assert_eq!(to_hex(&wire_strict::encode_object(&object)), STRICT_OBJECT);
     assert_eq!(wire_strict::decode_object(&hex(STRICT_OBJECT)), Some(object));
     let window = TimeWindow { interval: 1, unit: WindowUnit::Days };
-    let claim = Claim {
+    let claim = CapClaim {
         candidates: vec![Candidate {
             entity: entity(),
             caps: vec![StrictCap { level: AdLevel::Campaign, limit: 3, window }],
         }],
-        wanted: vec![Wanted { insertion, choices: vec![0] }],
-        seen: vec![Seen { insertion: InsertionHash([8; 6]), entity: entity(), minute: Minute(299) }],
+        wanted: vec![WantedPlacement { insertion, choices: vec![0] }],
+        seen: vec![SeenImpression { insertion: InsertionHash([8; 6]), entity: entity(), minute: Minute(299) }],
     };
-    let links = Some(Links { epoch: Epoch(5), members: vec![one(), two()] });
-    let claim = Call { to: two(), links, entries: Entries::new(), ask: Ask::Claim(claim) };
-    let confirm = Call { to: two(), links: None, entries: Entries::new(), ask: Ask::Confirm(insertion) };
+    let links = Some(KnownLinks { epoch: Epoch(5), members: vec![one(), two()] });
+    let claim = CapCall { to: two(), links, entries: Entries::new(), ask: CapRequest::Claim(claim) };
+    let confirm = CapCall { to: two(), links: None, entries: Entries::new(), ask: CapRequest::Confirm(insertion) };
     for (call, golden) in [(claim, STRICT_CLAIM), (confirm, STRICT_CONFIRM)] {
         assert_eq!(to_hex(&wire_strict::encode_call(&tenant(), &call)), golden);
         assert_eq!(wire_strict::decode_call(&hex(golden)), Some((tenant(), call)));
     }
-    let answer = Answer { granted: [(insertion, Entry { confirmed: false, ..entry })].into_iter().collect() };
+    let answer = Answer { granted: [(insertion, CapEntry { confirmed: false, ..entry })].into_iter().collect() };
     assert_eq!(to_hex(&wire_strict::encode_answer(&answer)), STRICT_ANSWER);
     assert_eq!(wire_strict::decode_answer(&hex(STRICT_ANSWER)), Some(answer));
     // Bytes that are cut, extended or of another form are refused.

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use causeway_shared::ads::catalogue::{CandidateAd, CompiledCatalogue};
-use causeway_shared::ads::strict_caps::{Ask, Call, Candidate, Claim, Entries, Links, Seen, Step, StrictCap, Wanted};
+use causeway_shared::ads::strict_caps::{
+    Candidate, CapCall, CapClaim, CapRequest, CapStep, Entries, KnownLinks, SeenImpression, StrictCap, WantedPlacement,
+};
 use causeway_shared::base::ids::{InsertionId, Millis, TenantId, VisitorId};
 use causeway_shared::base::limits;
 use causeway_shared::base::time::Minute;
@@ -15,15 +17,15 @@ use crate::objects::object_call::{self, InvalidObjectCall, ObjectCall, ObjectCla
 use crate::site::Site;
 use crate::state::request_state::RequestState;
 
-fn object_call(tenant: &TenantId, call: &Call) -> ObjectCall {
+fn object_call(tenant: &TenantId, call: &CapCall) -> ObjectCall {
     let (object, body) = (format!("{tenant}:{}", call.to), wire::encode_call(tenant, call));
     ObjectCall { class: ObjectClass::StrictCaps, object, body }
 }
 
 /// The call that asks whether an impression counts.
 pub(crate) fn ask_confirmation(site: &Site, visitor: VisitorId, insertion: InsertionId) -> ObjectCall {
-    let ask = Ask::Confirm(InsertionHash::of(insertion));
-    object_call(&site.id, &Call { to: visitor, links: None, entries: Entries::new(), ask })
+    let ask = CapRequest::Confirm(InsertionHash::of(insertion));
+    object_call(&site.id, &CapCall { to: visitor, links: None, entries: Entries::new(), ask })
 }
 
 /// The call that asks which of these ads may be placed. `choices` has, for each placement, indices of the catalogue's
@@ -46,20 +48,20 @@ pub(crate) fn ask_grants(
     candidates.retain(|index| *index < catalogue.offers.len());
     let numbers: BTreeMap<usize, usize> = candidates.iter().copied().zip(0..).collect();
     let offers: Vec<&CandidateAd> = candidates.iter().filter_map(|index| catalogue.offers.get(*index)).collect();
-    let wanted = insertions.iter().zip(choices).map(|(insertion, choices)| Wanted {
+    let wanted = insertions.iter().zip(choices).map(|(insertion, choices)| WantedPlacement {
         insertion: InsertionHash::of(*insertion),
         choices: choices.iter().filter_map(|index| numbers.get(index).copied()).collect(),
     });
-    let claim = Claim {
+    let claim = CapClaim {
         wanted: wanted.filter(|wanted| !wanted.choices.is_empty()).collect(),
         seen: seen_impressions(recognised, &offers),
         candidates: offers.into_iter().map(|offer| cap_candidate(catalogue, offer)).collect(),
     };
     let members = object_call::select_members(recognised);
-    let links = Some(Links { epoch: recognised.view.epoch_of(recognised.visitor), members });
+    let links = Some(KnownLinks { epoch: recognised.view.epoch_of(recognised.visitor), members });
     object_call(
         &state.site.id,
-        &Call { to: recognised.visitor, links, entries: Entries::new(), ask: Ask::Claim(claim) },
+        &CapCall { to: recognised.visitor, links, entries: Entries::new(), ask: CapRequest::Claim(claim) },
     )
 }
 
@@ -70,7 +72,7 @@ fn cap_candidate(catalogue: &CompiledCatalogue, offer: &CandidateAd) -> Candidat
 }
 
 /// The person's impressions that a cap of one of the ads may count, newest first, at most [`limits::STRICT_SEEN`].
-fn seen_impressions(recognised: &RecognisedVisitor, offers: &[&CandidateAd]) -> Vec<Seen> {
+fn seen_impressions(recognised: &RecognisedVisitor, offers: &[&CandidateAd]) -> Vec<SeenImpression> {
     let counts = |action: &AdAction| {
         action.verb == ActionType::IMPRESSION
             && offers
@@ -78,11 +80,11 @@ fn seen_impressions(recognised: &RecognisedVisitor, offers: &[&CandidateAd]) -> 
                 .any(|offer| offer.capped_at().any(|level| action.entity.at(level) == offer.entity.at(level)))
     };
     let actions = recognised.counted().actions();
-    let mut seen: Vec<Seen> = actions
+    let mut seen: Vec<SeenImpression> = actions
         .iter()
         .flat_map(|packed| packed.iter())
         .filter(counts)
-        .map(|action| Seen { insertion: action.insertion, entity: action.entity, minute: action.minute })
+        .map(|action| SeenImpression { insertion: action.insertion, entity: action.entity, minute: action.minute })
         .collect();
     seen.sort_by_key(|seen| std::cmp::Reverse(seen.minute));
     seen.truncate(limits::STRICT_SEEN);
@@ -106,8 +108,8 @@ pub fn call_strict_caps(stored: &[u8], call: &[u8], now: Millis) -> Result<Objec
     let mut object = wire::decode_object(stored).ok_or(InvalidObjectCall)?;
     let (tenant, call) = wire::decode_call(call).ok_or(InvalidObjectCall)?;
     let next = match object.call(call, Minute::at(now)) {
-        Step::Answer(answer) => ObjectNext::Answer(wire::encode_answer(&answer)),
-        Step::Forward(call) => ObjectNext::Forward(object_call(&tenant, &call)),
+        CapStep::Answer(answer) => ObjectNext::Answer(wire::encode_answer(&answer)),
+        CapStep::Forward(call) => ObjectNext::Forward(object_call(&tenant, &call)),
     };
     Ok(ObjectStep { store: wire::encode_object(&object), next })
 }

@@ -300,7 +300,7 @@ impl DecideRoute {
         let decisions = placing::answer_placements(state, &self.placements, &question, &question.decide(None), None);
         let trace = self
             .wants_trace
-            .then(|| placing::build_trace(state, &self.placements, &question, &question.fates(None), None));
+            .then(|| placing::build_trace(state, &self.placements, &question, &question.outcomes(None), None));
         self.answer(state, None, Some(reason), decisions, trace)
     }
 
@@ -450,7 +450,7 @@ impl DecideRoute {
         let decisions =
             placing::answer_placements(state, &self.placements, &question, &decided, Some(recognised.visitor));
         let trace = self.wants_trace.then(|| {
-            let fates = question.fates(granted.as_deref());
+            let fates = question.outcomes(granted.as_deref());
             placing::build_trace(state, &self.placements, &question, &fates, Some(&counted))
         });
         let exposures = placing::new_exposures(state, recognised, &question);

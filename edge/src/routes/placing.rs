@@ -5,7 +5,9 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use causeway_shared::ads::catalogue::{BoundCap, CandidateAd};
-use causeway_shared::ads::decision::{AdOutcome, Decided, DescribedPerson, Given, Person, Placement, Question};
+use causeway_shared::ads::decision::{
+    AdOutcome, DecidedPerson, DecisionInputs, DescribedPerson, PageDecision, Placement, PlacementOutcome,
+};
 use causeway_shared::base::ids::{InsertionId, Millis, VisitorId};
 use causeway_shared::base::time::Minute;
 use causeway_shared::facts::actions::{AdEntity, InsertionHash, PackedActions, ViewType};
@@ -158,7 +160,7 @@ fn choose_arms(state: &RequestState, route: &DecideRoute, counted: &PersonView<'
 pub(crate) fn new_exposures(
     state: &RequestState,
     recognised: &RecognisedVisitor,
-    question: &Question<'_>,
+    question: &PageDecision<'_>,
 ) -> Vec<(u32, FirstExposure)> {
     let own = recognised.view.exposures_of(recognised.visitor);
     let exposed = |index: usize| {
@@ -194,7 +196,7 @@ pub(crate) fn build_question<'a>(
     state: &'a RequestState,
     route: &'a DecideRoute,
     counted: Option<&PersonView<'_>>,
-) -> Question<'a> {
+) -> PageDecision<'a> {
     let DecideRoute { placements, page, .. } = route;
     let catalogue = &state.catalogue.compiled;
     let scores = state.catalogue.scores.as_deref();
@@ -206,7 +208,7 @@ pub(crate) fn build_question<'a>(
         actions.extend(PackedActions::read(&reserved).filter(|reserved| !reserved.is_empty()));
         // Only filters need the totals.
         let totals = if catalogue.targets.is_empty() { ProfileTotals::default() } else { counted.totals() };
-        Person {
+        DecidedPerson {
             actions,
             totals,
             missing: counted.missing(),
@@ -240,7 +242,7 @@ pub(crate) fn build_question<'a>(
         floor_micros: asked.floor_micros,
     };
     let placements = placements.iter().map(placement).collect();
-    let given = Given {
+    let given = DecisionInputs {
         now: state.now,
         scores,
         steering: Some(&state.catalogue.steering),
@@ -249,7 +251,7 @@ pub(crate) fn build_question<'a>(
         holds_caps: state.site.tenant.caps_when_unknown == UnknownCaps::Hold,
         explains: route.wants_trace,
     };
-    Question::new(catalogue, person.as_ref(), &subject, placements, given)
+    PageDecision::new(catalogue, person.as_ref(), &subject, placements, given)
 }
 
 /// The index of the catalogue's ad that the person's object granted, for each placement.
@@ -267,8 +269,8 @@ pub(crate) fn granted_indices(
 pub(crate) fn answer_placements<'a>(
     state: &'a RequestState,
     placements: &'a [PlacementRequest],
-    question: &Question<'_>,
-    decided: &[Decided],
+    question: &PageDecision<'_>,
+    decided: &[PlacementOutcome],
     visitor: Option<VisitorId>,
 ) -> Vec<PlacementAnswer<'a>> {
     let each = placements.iter().zip(decided).enumerate();
@@ -379,7 +381,7 @@ pub(crate) fn find_landing(state: &RequestState, entity: AdEntity) -> Option<&st
 pub(crate) fn build_trace(
     state: &RequestState,
     placements: &[PlacementRequest],
-    question: &Question<'_>,
+    question: &PageDecision<'_>,
     fates: &[Vec<AdOutcome>],
     counted: Option<&PersonView<'_>>,
 ) -> Value {
@@ -423,7 +425,7 @@ fn fate_of(site: &Site, offer: &CandidateAd, fate: AdOutcome) -> Value {
 /// The reason why the outcome of an ad is unknown, such as `unknown: attributes.city`; `None` if it is known.
 fn unknown_reason(
     state: &RequestState,
-    question: &Question<'_>,
+    question: &PageDecision<'_>,
     number: usize,
     offer: &CandidateAd,
     fate: AdOutcome,

@@ -17,7 +17,7 @@ use crate::base::clock;
 use crate::base::config::Config;
 use crate::base::key_file::{self, KeyError};
 use crate::base::metrics::Metrics;
-use crate::jobs::thread::JobScheduler;
+use crate::jobs::thread::JobsHandle;
 use crate::outbox::unconfigured_tenants;
 use crate::pipeline::writer::Writer;
 use crate::store::journal::ErasureJournal;
@@ -203,7 +203,7 @@ pub(crate) async fn open(app: &Arc<ApiState>) -> Result<[JoinHandle<()>; 4], Ser
         let (writer, backlog, [log, store]) =
             Writer::start(conn, &config.data, Arc::clone(&rules), Arc::clone(&metrics), config.most_unfolded)?;
         let audience = Audience::default();
-        let (jobs, working) = JobScheduler::start(
+        let (jobs, working) = JobsHandle::start(
             &config.data,
             Arc::clone(&rules),
             metrics,

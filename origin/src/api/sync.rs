@@ -94,13 +94,13 @@ async fn take_sync(app: &ApiState, request: Request) -> Result<Vec<u8>, ApiError
         Ok(_) => record_proof(&parts, RequestProof::Sync),
         Err(e) => {
             if e == SyncAuthError::Time && app.metrics.dated_ms.get() == 0 {
-                contradict_length(app, &parts.headers, body).await;
+                note_clock_contradiction(app, &parts.headers, body).await;
             }
             return Err(auth_error(e));
         }
     }
     let (now, body) = {
-        let _place = acquire_place(&app.long_bodies, announced_length(&parts.headers), PLACE_TIME).await?;
+        let _place = acquire_permit(&app.long_bodies, announced_length(&parts.headers), PLACE_TIME).await?;
         let body = read_body(&parts.headers, body).await?;
         // The body may have taken long: from here on this time counts, and the head is checked against it again.
         let now = clock::now();
@@ -124,7 +124,7 @@ async fn take_sync(app: &ApiState, request: Request) -> Result<Vec<u8>, ApiError
 
 /// Notes that a validly signed sync has another time than this clock. Until a sync confirms the clock, no change is
 /// dated by it. A replayed sync has this effect until the next valid sync only.
-async fn contradict_length(app: &ApiState, headers: &HeaderMap, body: axum::body::Body) {
+async fn note_clock_contradiction(app: &ApiState, headers: &HeaderMap, body: axum::body::Body) {
     let time = headers.get(sync_auth::TIME_HEADER).and_then(|v| v.to_str().ok()?.parse().ok());
     let is_short = announced_length(headers).is_some_and(|length| length <= SHORT_BYTES);
     let (Some(time), true) = (time, is_short) else { return };
@@ -159,7 +159,7 @@ fn announced_length(headers: &HeaderMap) -> Option<u64> {
 
 /// A permit for a body that may be long. A short body needs none, so that the outbox is drained while all permits are
 /// taken.
-async fn acquire_place(
+async fn acquire_permit(
     places: &Semaphore,
     announced: Option<u64>,
     wait: Duration,
@@ -191,12 +191,12 @@ mod tests {
     #[tokio::test]
     async fn of_long_bodies_a_few_are_read_at_a_time_and_short_ones_always() {
         let places = Semaphore::new(1);
-        let held = acquire_place(&places, None, Duration::ZERO).await.unwrap();
+        let held = acquire_permit(&places, None, Duration::ZERO).await.unwrap();
         assert!(held.is_some(), "one that says nothing may be long");
-        let refused = acquire_place(&places, Some(SHORT_BYTES + 1), Duration::ZERO).await.unwrap_err();
+        let refused = acquire_permit(&places, Some(SHORT_BYTES + 1), Duration::ZERO).await.unwrap_err();
         assert!(refused.is("busy") && refused.status() == StatusCode::SERVICE_UNAVAILABLE);
-        assert!(acquire_place(&places, Some(SHORT_BYTES), Duration::ZERO).await.unwrap().is_none());
+        assert!(acquire_permit(&places, Some(SHORT_BYTES), Duration::ZERO).await.unwrap().is_none());
         drop(held);
-        assert!(acquire_place(&places, Some(SHORT_BYTES + 1), Duration::ZERO).await.unwrap().is_some());
+        assert!(acquire_permit(&places, Some(SHORT_BYTES + 1), Duration::ZERO).await.unwrap().is_some());
     }
 }

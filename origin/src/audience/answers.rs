@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use causeway_shared::audience::estimate::Figure;
+use causeway_shared::audience::estimate::IntervalValue;
 use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -74,7 +74,7 @@ pub struct MeasureFigure {
 }
 
 impl MeasureFigure {
-    fn of(figure: Figure) -> Self {
+    fn of(figure: IntervalValue) -> Self {
         Self { value: figure.value, interval: [figure.low, figure.high] }
     }
 }

@@ -154,7 +154,7 @@ impl BestTimeCache {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub fn tell(
+    pub fn store_best_time(
         &mut self,
         conn: &Connection,
         tenant: &TenantContext,

@@ -16,7 +16,7 @@ use causeway_shared::audience::index::{AudienceIndex, IndexReader, UsedTexts};
 use causeway_shared::base::packed::{self, PackedReader};
 use causeway_shared::base::time::HourStamp;
 
-use super::Columns;
+use super::AudienceIndexes;
 use crate::base::integers::{signed, unsigned};
 use crate::store::{PersonNo, TenantNo};
 
@@ -56,7 +56,7 @@ pub(super) struct FileWrite {
 
 impl FileWrite {
     /// Begins a file of the index in its current state.
-    pub(super) fn begin(data: &Path, of: FileOrigin, columns: &Columns) -> io::Result<Self> {
+    pub(super) fn begin(data: &Path, of: FileOrigin, columns: &AudienceIndexes) -> io::Result<Self> {
         let path = data.join(NAME);
         let file = File::create(path.with_extension("part"))?;
         let left: Vec<(TenantNo, usize)> =
@@ -80,7 +80,7 @@ impl FileWrite {
     }
 
     /// Writes the next block. Returns the file's size in bytes once the file is complete and has its final name.
-    pub(super) fn step(&mut self, columns: &Columns) -> io::Result<Option<u64>> {
+    pub(super) fn step(&mut self, columns: &AudienceIndexes) -> io::Result<Option<u64>> {
         let Some((tenant, partitions)) = self.left.first() else { return self.end().map(Some) };
         let Some(people) = columns.of_tenant.get(tenant) else {
             return Err(io::Error::other(

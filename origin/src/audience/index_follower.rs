@@ -11,7 +11,7 @@ use causeway_shared::base::ids::Millis;
 use causeway_shared::base::time::HourStamp;
 use rusqlite::Connection;
 
-use super::{Audience, Columns, KEPT};
+use super::{Audience, AudienceIndexes, KEPT};
 use crate::audience::column_file::{self, FileOrigin, FileWrite};
 use crate::audience::person_row::{self, PersonRow};
 use crate::base::clock;
@@ -157,7 +157,7 @@ impl StoreFollower {
     fn begin(&mut self, now: Millis) -> Result<(), StoreError> {
         let tx = self.conn.transaction()?;
         self.of = FileOrigin { hour: HourStamp::at(now), ..file_origin(&tx)? };
-        let mut columns = Columns { building: (0, 0), ..Columns::default() };
+        let mut columns = AudienceIndexes { building: (0, 0), ..AudienceIndexes::default() };
         let mut statement = tx.prepare(people::PEOPLE_COUNT_BY_TENANT)?;
         for row in statement.query_map([], |row| Ok((TenantNo(row.get(0)?), row.get::<_, u32>(1)?)))? {
             let (tenant, people) = row?;
@@ -382,9 +382,9 @@ fn read(conn: &Connection, people: &[PersonNo]) -> Result<Read, StoreError> {
 }
 
 /// Sets the event names that each tenant's index counts. Returns whether a count changed.
-fn count_events(columns: &mut Columns, names: BTreeMap<TenantNo, BTreeSet<String>>) -> bool {
+fn count_events(columns: &mut AudienceIndexes, names: BTreeMap<TenantNo, BTreeSet<String>>) -> bool {
     columns.event_names = names;
-    let Columns { of_tenant, event_names, .. } = columns;
+    let AudienceIndexes { of_tenant, event_names, .. } = columns;
     let none = BTreeSet::new();
     let of = |(tenant, people): (&TenantNo, &mut AudienceIndex)| {
         people.count_events(event_names.get(tenant).unwrap_or(&none))
@@ -393,7 +393,7 @@ fn count_events(columns: &mut Columns, names: BTreeMap<TenantNo, BTreeSet<String
 }
 
 /// Writes the rows of people that were read. Returns whether an index had no room for one of them.
-fn put_person(columns: &mut Columns, read: &Read, now: Millis) -> bool {
+fn put_person(columns: &mut AudienceIndexes, read: &Read, now: Millis) -> bool {
     let mut full = false;
     for (person, found) in read {
         let number = crate::base::integers::unsigned(person.0);
@@ -413,7 +413,7 @@ fn put_person(columns: &mut Columns, read: &Read, now: Millis) -> bool {
             }
         }
         if let Some(someone) = someone {
-            let Columns { of_tenant, event_names, .. } = &mut *columns;
+            let AudienceIndexes { of_tenant, event_names, .. } = &mut *columns;
             let people = of_tenant.entry(someone.tenant).or_insert_with(|| {
                 let mut people = AudienceIndex::laid_out_for(0);
                 people.count_events(event_names.get(&someone.tenant).unwrap_or(&BTreeSet::new()));

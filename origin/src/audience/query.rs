@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::num::NonZero;
 use std::ops::Range;
 
-use causeway_shared::audience::estimate::{Look, Moments, Next, Plan};
+use causeway_shared::audience::estimate::{Moments, Next, Plan, SampleResult};
 use causeway_shared::audience::index::{AudienceIndex, IndexQuery, MatchedRows, PeopleMeasure};
 use causeway_shared::base::bucket::BUCKETS;
 use causeway_shared::base::ids::{Millis, VisitorId};
@@ -275,7 +275,7 @@ pub struct SampleRequest {
 #[derive(Debug, Clone, Copy)]
 pub struct SampleReport {
     /// Counts of the sampled people.
-    pub look: Look,
+    pub look: SampleResult,
     /// Range of the sampled buckets.
     pub buckets: (u16, u16),
     /// Moments of the measure over the people that match.
@@ -321,7 +321,7 @@ pub fn estimate_count(
                 sampling.measure.and_then(|of| someone.measure(of)).into_iter().for_each(|value| moments.add(value));
             }
         }
-        let look = Look::new(population, people, found).ok_or(AnswerError::Precision)?;
+        let look = SampleResult::new(population, people, found).ok_or(AnswerError::Precision)?;
         let next = plan.next(wanted, &look);
         let is_last = next == Next::Stop;
         report(SampleReport { look, buckets: (from, from + wanted), moments, is_last, unreadable, as_of });

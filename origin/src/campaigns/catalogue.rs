@@ -341,17 +341,17 @@ fn announce(group: &WriteTxn<'_>, tenant: TenantNo, version: u32) -> Result<(), 
 }
 
 /// A version that is neither current nor among the newest.
-struct Old {
+struct OutdatedVersion {
     version: u32,
     replaced: Millis,
     /// Whether the KV may have the version's value.
     there: bool,
 }
 
-fn outdated(conn: &Connection, tenant: TenantNo) -> Result<Vec<Old>, StoreError> {
+fn outdated(conn: &Connection, tenant: TenantNo) -> Result<Vec<OutdatedVersion>, StoreError> {
     let mut statement = conn.prepare_cached(catalogues::CATALOGUES_OUTDATED)?;
     let rows = statement.query_map((tenant.0, limits::CATALOGUE_VERSIONS), |row| {
-        Ok(Old { version: row.get(0)?, replaced: unsigned(row.get(1)?), there: row.get(2)? })
+        Ok(OutdatedVersion { version: row.get(0)?, replaced: unsigned(row.get(1)?), there: row.get(2)? })
     })?;
     Ok(rows.collect::<Result<_, _>>()?)
 }

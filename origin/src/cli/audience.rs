@@ -21,7 +21,7 @@ use clap::Subcommand;
 use rusqlite::Connection;
 use serde_json::json;
 
-use super::audience_parts::{FilterOptions, OutputFormat, OutputTarget, PEOPLE, load_columns, parse_filter};
+use super::audience_parts::{FilterOptions, OutputFormat, OutputTarget, PEOPLE, load_indexes, parse_filter};
 use super::output::{print_line, progress_bar};
 use super::{CommonOptions, ReadableStore, UsageError, WritableStore, job, named_tenant, send};
 
@@ -141,7 +141,7 @@ fn materialise_audience(
         let tenant = named_tenant(&tenants, of.tenant.as_deref())?;
         let (filter, document) = parse_filter(of, &conn, tenant)?;
         let audience = MaterializedAudience::new((tenant.no, segment), (&filter, &document), hours, now)?;
-        let columns = load_columns(&config.data, now)?;
+        let columns = load_indexes(&config.data, now)?;
         let matching = query::list_members(&columns, &conn, tenant.no, &filter, now)?;
         let holding = materialise::members_filter(&conn, tenant, segment)?;
         let holders = query::list_members(&columns, &conn, tenant.no, &holding, now)?;
@@ -181,7 +181,7 @@ fn ask_audience(command: &AudienceCommand, of: &FilterOptions, common: &CommonOp
         AudienceCommand::Schedule { from, hours, .. } => parse_window(from.as_deref(), *hours, now)?,
         _ => now..now,
     };
-    let columns = load_columns(&config.data, now)?;
+    let columns = load_indexes(&config.data, now)?;
     match command {
         AudienceCommand::Estimate { precision, measure, .. } => {
             let of = measure.as_deref().map(|name| query::find_measure(&conn, tenant.no, name)).transpose()?;

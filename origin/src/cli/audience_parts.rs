@@ -103,7 +103,7 @@ pub(super) fn parse_filter(
 }
 
 /// Loads the audience index: all people in the store.
-pub(super) fn load_columns(data: &std::path::Path, now: u64) -> Result<Columns, StoreError> {
+pub(super) fn load_indexes(data: &std::path::Path, now: u64) -> Result<Columns, StoreError> {
     let columns = Columns::default();
     let mut follower = StoreFollower::new(data, columns.clone())?;
     let progress = progress_bar(0, PEOPLE);

@@ -25,7 +25,7 @@ pub(super) fn run(command: &CountOptions, common: &CommonOptions) -> anyhow::Res
     let question: Value = parse_argument(&command.question, "the question")?;
     let reader = Backlog::of_log(&config.data, &conn, &tenants)?.reader();
     let snapshot = conn.transaction()?;
-    let view = StoreView::load_profile(&snapshot, &reader)?;
+    let view = StoreView::with_backlog(&snapshot, &reader)?;
     if question.get("by").is_some() {
         let ask: GroupRequest = parse_argument(&command.question, "the question")?;
         let groups = count::list_groups(&view, known, &ask, clock::now())?;

@@ -56,7 +56,7 @@ pub(super) fn run(command: &InspectCommand, common: &CommonOptions) -> anyhow::R
     let snapshot = conn.transaction()?;
     let found: Value = match command {
         InspectCommand::Visitor { id, .. } => {
-            let view = StoreView::load_profile(&snapshot, &reader)?;
+            let view = StoreView::with_backlog(&snapshot, &reader)?;
             let found = describe::describe_visitor(&view, known, parse_visitor(id)?)?;
             serde_json::to_value(found.context("visitor not found: no fact of it was received")?)?
         }

@@ -20,7 +20,7 @@ use clap::{Args, Subcommand};
 use rusqlite::Connection;
 use serde_json::Value;
 
-use super::audience_parts::load_columns;
+use super::audience_parts::load_indexes;
 use super::output::{print_line, progress_bar, show_progress};
 use super::{CommonOptions, Config, ReadableStore, UsageError, WritableStore, is_served, named_tenant};
 
@@ -214,7 +214,7 @@ fn run_alone(opened: &mut WritableStore, asked: RunRequest, training: &Options) 
         rules: &opened.rules,
         metrics: &Metrics::default(),
         backlog: &backlog,
-        audience: &|| load_columns(&data, clock::now()),
+        audience: &|| load_indexes(&data, clock::now()),
         training,
         draw_inputs: &causeway_origin::store::write_txn::draw_inputs,
         pause: &pause,

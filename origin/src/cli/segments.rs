@@ -150,7 +150,7 @@ pub(super) fn read_owner<T>(
 ) -> anyhow::Result<T> {
     let reader = Backlog::of_log(data, conn, tenants)?.reader();
     let snapshot = conn.transaction()?;
-    let view = StoreView::load_profile(&snapshot, &reader)?;
+    let view = StoreView::with_backlog(&snapshot, &reader)?;
     let found = of::find_visitor(&view, tenant, &whose.owner()?)?;
     Ok(read(&view, &found.context("visitor not found")?)?)
 }

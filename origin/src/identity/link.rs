@@ -22,7 +22,7 @@ use crate::identity::evidence::SightingSource;
 pub use crate::identity::evidence::{EvidenceRow, held_unique, last_cancellation, of_visitor, other_of_pair};
 
 use crate::base::integers::signed;
-use crate::profiles::fold::Linking;
+use crate::profiles::fold::IdentityFacts;
 use crate::store::write_txn::WriteTxn;
 use crate::store::{PersonNo, StoreError, TenantNo};
 
@@ -44,14 +44,14 @@ pub struct VisitorSighting {
 /// [`StoreError`]; the caller must then roll back the transaction.
 pub(crate) fn link_visitors(
     group: &mut WriteTxn<'_>,
-    fresh: &[Linking<'_>],
+    fresh: &[IdentityFacts<'_>],
     linked: &mut LinkChanges,
     touched: &mut TouchedEvidence,
 ) -> Result<Vec<VisitorSighting>, StoreError> {
     let mut seen_now = Vec::new();
     // Withdrawals first, because evidence of the same transaction must not outlive them.
     withdraw_visitors(group, fresh, linked, touched)?;
-    for Linking { tenant, visitor, facts } in fresh {
+    for IdentityFacts { tenant, visitor, facts } in fresh {
         for fact in facts {
             if let FactKind::Cancellation { id } = &fact.what
                 && !planted::is_active(PlantedBug::CancellationForgotten)
@@ -114,11 +114,11 @@ pub struct SuspectPeople {
 /// Marks withdrawn visitors and cancels their evidence permanently (invariant 10).
 fn withdraw_visitors(
     group: &mut WriteTxn<'_>,
-    fresh: &[Linking<'_>],
+    fresh: &[IdentityFacts<'_>],
     linked: &mut LinkChanges,
     touched: &mut TouchedEvidence,
 ) -> Result<(), StoreError> {
-    for Linking { tenant, visitor, facts } in fresh {
+    for IdentityFacts { tenant, visitor, facts } in fresh {
         let Some(fact) = facts.iter().find(|f| f.what == FactKind::Withdrawal) else {
             continue;
         };

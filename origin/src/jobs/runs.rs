@@ -9,7 +9,7 @@ use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::{ObjectBuilder, Schema, Type as SchemaType};
 use utoipa::{PartialSchema, ToSchema};
 
-use super::Last;
+use super::LastRun;
 use crate::base::integers::{signed, unsigned};
 use crate::base::job_kinds::{JobKind, RunOutcome, Trigger};
 use crate::base::metrics::Metrics;
@@ -340,9 +340,9 @@ pub fn end_run(
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
-pub fn last_run(conn: &Connection, job: JobKind, tenant: Option<TenantNo>) -> Result<Option<Last>, StoreError> {
+pub fn last_run(conn: &Connection, job: JobKind, tenant: Option<TenantNo>) -> Result<Option<LastRun>, StoreError> {
     let last = read(conn, runs::RUNS_LAST_STARTED, (job.name(), tenant.map(|no| no.0)))?.pop();
-    Ok(last.map(|run| Last { started: run.since(), ended: run.ended.unwrap_or(run.since()), outcome: run.outcome }))
+    Ok(last.map(|run| LastRun { started: run.since(), ended: run.ended.unwrap_or(run.since()), outcome: run.outcome }))
 }
 
 /// Updates the metrics of each job: the duration of its last run, the end of its last successful run, and the progress

@@ -36,28 +36,28 @@ mod scrubbed;
 mod sent;
 
 fn timer(job: JobKind, every: Millis, last: Option<(Millis, Millis, Option<RunOutcome>)>) -> Timer {
-    let last = last.map(|(started, ended, outcome)| Last { started, ended, outcome });
-    Timer { job, tenant: None, when: When::Every(every), last }
+    let last = last.map(|(started, ended, outcome)| LastRun { started, ended, outcome });
+    Timer { job, tenant: None, when: TimerCondition::Every(every), last }
 }
 
 #[test]
 fn a_job_is_due_by_its_interval_its_last_run_and_the_clock() {
-    let at = |every, last| next(&[timer(JobKind::Trim, every, last)], NOW);
-    let due = Next::Due(JobKind::Trim, None);
+    let at = |every, last| next_due_job(&[timer(JobKind::Trim, every, last)], NOW);
+    let due = NextDue::Due(JobKind::Trim, None);
     let done = Some(RunOutcome::Done);
-    assert_eq!(at(0, None), Next::Never);
-    assert_eq!(at(0, Some((0, 0, done))), Next::Never);
+    assert_eq!(at(0, None), NextDue::Never);
+    assert_eq!(at(0, Some((0, 0, done))), NextDue::Never);
     assert_eq!(at(DAY_MS, None), due, "it never ran");
     assert_eq!(at(DAY_MS, Some((NOW - DAY_MS, NOW - 5, done))), due, "from begin to begin");
-    assert_eq!(at(DAY_MS, Some((NOW - DAY_MS + 1, NOW - 5, done))), Next::At(NOW + 1));
+    assert_eq!(at(DAY_MS, Some((NOW - DAY_MS + 1, NOW - 5, done))), NextDue::At(NOW + 1));
     assert_eq!(at(DAY_MS, Some((NOW + 7, NOW + 8, done))), due, "the clock went back");
     for bad in [RunOutcome::Failed, RunOutcome::Interrupted] {
         assert_eq!(at(DAY_MS, Some((NOW - 9, NOW + 7, Some(bad)))), due, "the clock was ahead when it ended");
         assert_eq!(at(DAY_MS, Some((NOW - 9, NOW - HOUR_MS, Some(bad)))), due);
-        assert_eq!(at(DAY_MS, Some((NOW - 9, NOW - 4, Some(bad)))), Next::At(NOW - 4 + HOUR_MS));
+        assert_eq!(at(DAY_MS, Some((NOW - 9, NOW - 4, Some(bad)))), NextDue::At(NOW - 4 + HOUR_MS));
         assert_eq!(
             at(1_000, Some((NOW - 9, NOW - 4, Some(bad)))),
-            Next::At(NOW + 996),
+            NextDue::At(NOW + 996),
             "never later than by its interval"
         );
     }
@@ -78,12 +78,12 @@ fn each_job_has_a_timer_of_its_own() {
 fn of_several_timers_the_one_that_waits_longest_goes_first() {
     let done = |at| Some((at, at, Some(RunOutcome::Done)));
     let two = [timer(JobKind::Trim, 10, done(NOW - 11)), timer(JobKind::Reconcile, 10, done(NOW - 12))];
-    assert_eq!(next(&two, NOW), Next::Due(JobKind::Reconcile, None));
+    assert_eq!(next_due_job(&two, NOW), NextDue::Due(JobKind::Reconcile, None));
     let same = [timer(JobKind::Reconcile, 10, None), timer(JobKind::Trim, 10, None), timer(JobKind::Train, 0, None)];
-    assert_eq!(next(&same, NOW), Next::Due(JobKind::Trim, None));
+    assert_eq!(next_due_job(&same, NOW), NextDue::Due(JobKind::Trim, None));
     let later = [timer(JobKind::Trim, 10, done(NOW - 2)), timer(JobKind::Reconcile, 10, done(NOW - 5))];
-    assert_eq!(next(&later, NOW), Next::At(NOW + 5));
-    assert_eq!(next(&[], NOW), Next::Never);
+    assert_eq!(next_due_job(&later, NOW), NextDue::At(NOW + 5));
+    assert_eq!(next_due_job(&[], NOW), NextDue::Never);
 }
 
 #[test]

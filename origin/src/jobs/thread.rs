@@ -15,7 +15,7 @@ use rusqlite::Connection;
 use super::context::JobContext;
 use super::runner::JobRunner;
 use super::runs::{self, JobRun, RunRequest};
-use super::{Next, Timer, When, next};
+use super::{NextDue, Timer, TimerCondition, next_due_job};
 use crate::audience::{Audience, materialized, send};
 use crate::base::clock;
 use crate::base::job_kinds::{JobIntervals, JobKind, RunOutcome, Trigger};
@@ -38,16 +38,16 @@ const LOOKED: Duration = Duration::from_secs(1);
 
 /// Handle to the jobs thread. Clones refer to the same thread.
 #[derive(Debug, Clone)]
-pub struct JobScheduler(Arc<SchedulerState>);
+pub struct JobsHandle(Arc<HandleState>);
 
 #[derive(Debug)]
-struct SchedulerState {
+struct HandleState {
     notes: Mutex<Connection>,
     stopping: AtomicBool,
     wake: SyncSender<()>,
 }
 
-impl JobScheduler {
+impl JobsHandle {
     /// Starts the thread over the store in `data`.
     ///
     /// # Errors
@@ -62,7 +62,7 @@ impl JobScheduler {
     ) -> Result<(Self, JoinHandle<()>), StoreError> {
         let (wake, wakes) = sync_channel(1);
         let notes = Mutex::new(store::open(data)?);
-        let jobs = Self(Arc::new(SchedulerState { notes, stopping: AtomicBool::new(false), wake }));
+        let jobs = Self(Arc::new(HandleState { notes, stopping: AtomicBool::new(false), wake }));
         let conn = store::open(data)?;
         let mut thread = JobThread {
             data: data.to_owned(),
@@ -114,7 +114,7 @@ impl JobScheduler {
 struct JobThread {
     data: PathBuf,
     conn: Connection,
-    jobs: JobScheduler,
+    jobs: JobsHandle,
     rules: Arc<TxnRules>,
     metrics: Arc<Metrics>,
     backlog: Backlog,
@@ -132,7 +132,7 @@ impl JobThread {
             tracing::warn!(error = %e, "jobs run at the same priority as everything else");
         }
         while !self.jobs.is_stopping() {
-            let sleep = self.look().unwrap_or_else(|e| {
+            let sleep = self.run_due_jobs().unwrap_or_else(|e| {
                 tracing::error!(error = %crate::base::error_chain(&e), "runs of jobs cannot be stored");
                 LOOK
             });
@@ -141,7 +141,7 @@ impl JobThread {
     }
 
     /// Executes everything that waits or is due. Returns the time until the next work.
-    fn look(&mut self) -> Result<Duration, StoreError> {
+    fn run_due_jobs(&mut self) -> Result<Duration, StoreError> {
         let _alone = match store::lock_job(&self.data) {
             Ok(lock) => lock,
             Err(StoreError::Job(_)) => return Ok(BUSY),
@@ -156,14 +156,14 @@ impl JobThread {
                 }
                 continue;
             }
-            match next(&self.timers(vouched)?, now) {
-                Next::Due(job, tenant) => {
+            match next_due_job(&self.timers(vouched)?, now) {
+                NextDue::Due(job, tenant) => {
                     let request = RunRequest { job, tenant, trigger: Trigger::Timer, dry_run: false };
                     // An already waiting run is begun next.
                     drop(runs::request_run(&mut self.conn, request, now)?);
                 }
-                Next::At(at) => return Ok(LOOK.min(Duration::from_millis(at - now))),
-                Next::Never => break,
+                NextDue::At(at) => return Ok(LOOK.min(Duration::from_millis(at - now))),
+                NextDue::Never => break,
             }
         }
         Ok(LOOK)
@@ -190,7 +190,7 @@ impl JobThread {
             let all = job.is_by_tenant().then(|| self.rules.tenants.iter().map(|known| Some(known.no)).collect());
             for tenant in all.unwrap_or_else(|| vec![None]) {
                 let last = runs::last_run(&self.conn, job, tenant)?;
-                timers.push(Timer { job, tenant, when: When::Every(self.every.of(job)), last });
+                timers.push(Timer { job, tenant, when: TimerCondition::Every(self.every.of(job)), last });
             }
         }
         Ok(timers)
@@ -241,7 +241,9 @@ impl JobThread {
 
 /// Timers of jobs whose due time is set by users.
 fn on_time(conn: &Connection, vouched: Option<bool>, now: Millis) -> Result<Vec<Timer>, StoreError> {
-    let timer = |job, due| Ok(Timer { job, tenant: None, when: When::At(due), last: runs::last_run(conn, job, None)? });
+    let timer = |job, due| {
+        Ok(Timer { job, tenant: None, when: TimerCondition::At(due), last: runs::last_run(conn, job, None)? })
+    };
     [(JobKind::Materialise, materialized::next_due(conn, now)?), (JobKind::Send, send::next_due(conn, now)?)]
         .into_iter()
         .filter(|(job, _)| !job.is_held(vouched))
@@ -271,7 +273,7 @@ impl RunTurn {
         let mut timers: Vec<Timer> =
             on_time(&notes.lock().unwrap_or_else(PoisonError::into_inner), vouched(), now).unwrap_or_default();
         timers.retain(|timer| timer.job != self.of);
-        if let Next::Due(job, _) = next(&timers, now) {
+        if let NextDue::Due(job, _) = next_due_job(&timers, now) {
             self.first.get_or_init(|| job);
         }
         self.first.get().is_some()

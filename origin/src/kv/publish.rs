@@ -31,7 +31,7 @@ pub use crate::outbox::clock_rollback::{is_ahead, set_back};
 use crate::outbox::fair_queue::DueRow;
 pub use crate::outbox::fair_queue::pending_rows;
 pub use crate::outbox::fair_queue::queue_depth;
-use crate::profiles::fold::Changed;
+use crate::profiles::fold::ChangedVisitor;
 pub use crate::store::priority::Priority;
 use crate::store::write_txn::WriteTxn;
 use crate::store::{PersonNo, StoreError, TenantNo};
@@ -44,7 +44,11 @@ const RETRY_MS: Millis = 60_000;
 ///
 /// # Errors
 /// [`StoreError`]; the caller must then roll back the transaction.
-pub fn note_changes(group: &mut WriteTxn<'_>, changed: &[Changed], linked: &LinkChanges) -> Result<(), StoreError> {
+pub fn note_changes(
+    group: &mut WriteTxn<'_>,
+    changed: &[ChangedVisitor],
+    linked: &LinkChanges,
+) -> Result<(), StoreError> {
     let now = group.now;
     for (tenant, page) in std::mem::take(&mut group.names.changed) {
         put_key(group, tenant, KvKey::Names(page), now)?;
@@ -142,7 +146,7 @@ fn lease_row(group: &mut WriteTxn<'_>, due: &DueRow, best: &mut BestTimeCache) -
     let rules = group.rules;
     let tenant = rules.tenants.by_no(due.tenant)?;
     let refreshed = match due.subject {
-        KvKey::Snapshot(visitor) => best.tell(group.tx, tenant, visitor, group.now),
+        KvKey::Snapshot(visitor) => best.store_best_time(group.tx, tenant, visitor, group.now),
         _ => Ok(()),
     };
     let version = group.next_version();

@@ -22,7 +22,7 @@ use crate::maintenance::name_uses::NameUses;
 use crate::maintenance::retype_attribute::{names_it, stored_attributes, visitor_page};
 use crate::outbox::kv_key::KvKey;
 use crate::privacy::audit;
-use crate::profiles::fold::Changed;
+use crate::profiles::fold::ChangedVisitor;
 use crate::store::names::{load_dictionary, page_of, pending_name};
 use crate::store::tables::{attribute_names, catalogues, outbox, visitors};
 use crate::store::tenants::TenantContext;
@@ -287,14 +287,14 @@ fn remove(
     for visitor in holders.iter().copied() {
         let of = |row: &rusqlite::Row<'_>| {
             let (person, devices, withdrawn) = (PersonNo(row.get(2)?), row.get(3)?, row.get(4)?);
-            Ok((row.get(0)?, row.get(1)?, Changed { tenant, visitor, person, devices, withdrawn }))
+            Ok((row.get(0)?, row.get(1)?, ChangedVisitor { tenant, visitor, person, devices, withdrawn }))
         };
         let found = group
             .tx
             .prepare_cached(visitors::VISITORS_ATTRIBUTES_WITH_PERSON)?
             .query_row((tenant.0, visitor.as_bytes()), of)
             .optional()?;
-        let Some((row, CheckedBytes(attributes), change)): Option<(i64, CheckedBytes, Changed)> = found else {
+        let Some((row, CheckedBytes(attributes), change)): Option<(i64, CheckedBytes, ChangedVisitor)> = found else {
             continue;
         };
         let Some(left) = profile::decode_attributes(&attributes)?.without(tokens) else { continue };

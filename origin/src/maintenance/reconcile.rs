@@ -2,7 +2,7 @@
 //!
 //! Links are decided as facts arrive, for the visitors concerned. This job takes the same decision
 //! (`causeway_shared::identity::people`) over everything at once, and so finds and repairs damage from a fault, a manual repair
-//! or a bound. [`gather`], the decision and [`compare`] give a [`Plan`]. [`mend`] carries it out in transactions of few
+//! or a bound. [`gather`], the decision and [`compare`] give a [`ReconcilePlan`]. [`mend`] carries it out in transactions of few
 //! people each. Each transaction reads the evidence again, so the origin may serve in parallel, and an interrupted run
 //! does no harm.
 
@@ -32,7 +32,7 @@ type Progress<'a> = &'a dyn Fn(u64, u64) -> Result<(), StoreError>;
 
 /// The kind of a difference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Cause {
+pub enum DifferenceCause {
     /// Evidence connects visitors that are stored as several people.
     Apart,
     /// No evidence connects visitors that are stored as one person.
@@ -51,7 +51,7 @@ pub enum Cause {
     Flag,
 }
 
-impl Cause {
+impl DifferenceCause {
     /// Stable name for reports and metrics.
     #[must_use]
     pub fn code(self) -> &'static str {
@@ -70,9 +70,9 @@ impl Cause {
 
 /// A stored person that differs from its evidence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Difference {
+pub struct PersonDifference {
     /// The kind of the difference.
-    pub cause: Cause,
+    pub cause: DifferenceCause,
     /// The person's tenant.
     pub tenant: TenantNo,
     /// The master that the person should have; for an empty row, the stored one.
@@ -92,7 +92,7 @@ pub struct Difference {
 
 /// The representative of a large person's unique id while the person is repaired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Speaking {
+pub struct RepresentativeRepair {
     /// The person's tenant.
     pub tenant: TenantNo,
     /// The person's correct master.
@@ -105,7 +105,7 @@ pub struct Speaking {
 
 /// The differences between store and evidence, with totals.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Plan {
+pub struct ReconcilePlan {
     /// Number of visitors of configured tenants.
     pub visitors: u64,
     /// Number of pieces of evidence that may link.
@@ -113,12 +113,12 @@ pub struct Plan {
     /// Number of people that the evidence gives.
     pub people: u64,
     /// The differences, sorted by person. A person may have several.
-    pub differences: Vec<Difference>,
+    pub differences: Vec<PersonDifference>,
     /// The representatives of the large people among them.
-    pub representatives: Vec<Speaking>,
+    pub representatives: Vec<RepresentativeRepair>,
 }
 
-impl Plan {
+impl ReconcilePlan {
     /// Number of differences by cause.
     #[must_use]
     pub fn causes(&self) -> BTreeMap<&'static str, u64> {
@@ -136,7 +136,7 @@ impl Plan {
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn plan(conn: &Connection, tenants: &Tenants, progress: Progress<'_>) -> Result<Plan, StoreError> {
+pub fn plan(conn: &Connection, tenants: &Tenants, progress: Progress<'_>) -> Result<ReconcilePlan, StoreError> {
     let gather::GatheredEvidence { visitors, mut claims, mut unsure, classes, flagged } =
         gather::gather_evidence(conn, tenants, progress)?;
     let count = gather::short_length(visitors.len())?;
@@ -145,7 +145,7 @@ pub fn plan(conn: &Connection, tenants: &Tenants, progress: Progress<'_>) -> Res
     let links = (claims.len() + unsure.len()) as u64;
     drop((claims, unsure, classes));
     let plan = compare::compare_people(conn, tenants, &visitors, decided, flagged)?;
-    Ok(Plan { visitors: visitors.len() as u64, links, ..plan })
+    Ok(ReconcilePlan { visitors: visitors.len() as u64, links, ..plan })
 }
 
 /// Repairs the differences that are not too large, from the evidence at that time. Returns the number of changed
@@ -158,13 +158,13 @@ pub fn mend(
     rules: &TxnRules,
     metrics: &Metrics,
     mut given: impl FnMut() -> Result<TxnInputs, StoreError>,
-    plan: &Plan,
+    plan: &ReconcilePlan,
     progress: Progress<'_>,
 ) -> Result<u64, StoreError> {
     let (mut changed, mut done) = (0, 0);
-    let mut speakers: BTreeMap<(TenantNo, VisitorId), Speaking> =
+    let mut speakers: BTreeMap<(TenantNo, VisitorId), RepresentativeRepair> =
         plan.representatives.iter().map(|speaking| ((speaking.tenant, speaking.master), *speaking)).collect();
-    let small: Vec<Difference> = plan.differences.iter().filter(|one| !one.is_too_large).copied().collect();
+    let small: Vec<PersonDifference> = plan.differences.iter().filter(|one| !one.is_too_large).copied().collect();
     let mut left = small.as_slice();
     while !left.is_empty() {
         let mut visitors = 0;

@@ -5,7 +5,7 @@ use causeway_shared::facts::fact::{Fact, FactKind};
 use crate::campaigns::rules::CampaignRules;
 use crate::campaigns::spend::GroupBills;
 use crate::campaigns::{experiment, offers};
-use crate::profiles::fold::{Folded, FoldedVisitor};
+use crate::profiles::fold::{FoldResult, FoldedVisitor};
 use crate::store::StoreError;
 use crate::store::write_txn::WriteTxn;
 
@@ -26,7 +26,7 @@ pub(crate) struct CampaignChanges {
 pub(crate) fn record_campaigns(
     group: &WriteTxn<'_>,
     campaigns: &CampaignRules,
-    folded: &mut Folded<'_>,
+    folded: &mut FoldResult<'_>,
 ) -> Result<CampaignChanges, StoreError> {
     let mut changes = CampaignChanges::default();
     for (record, tenant, fact) in std::mem::take(&mut folded.anonymous) {

@@ -5,7 +5,7 @@ use crate::identity::lookups;
 use crate::pipeline::campaign_step::{CampaignChanges, record_campaigns};
 use crate::pipeline::commit::link::{LinkChanges, TouchedEvidence};
 use crate::privacy::erasure;
-use crate::profiles::fold::Folded;
+use crate::profiles::fold::FoldResult;
 use crate::store::write_txn::{TxnInputs, TxnRules, WriteTxn};
 
 use causeway_shared::base::planted::{self, PlantedBug};
@@ -157,7 +157,7 @@ fn commit_steps(
 }
 
 /// Links the folded facts, removes erased visitors, and writes the lookups that follow.
-fn link_facts(group: &mut WriteTxn<'_>, folded: &Folded<'_>) -> Result<LinkChanges, StoreError> {
+fn link_facts(group: &mut WriteTxn<'_>, folded: &FoldResult<'_>) -> Result<LinkChanges, StoreError> {
     let (mut linked, mut touched) = (LinkChanges::default(), TouchedEvidence::default());
     let sightings = link::link_visitors(group, &folded.linking, &mut linked, &mut touched)?;
     erasure::apply_erasures(group, &folded.erasing, sightings, &mut linked, &mut touched)?;

@@ -59,7 +59,7 @@ struct AppendCall {
     reply: Reply<()>,
 }
 
-enum FolderWake {
+enum FoldTrigger {
     /// The backlog has grown.
     Facts,
     /// A call of the outbox.
@@ -77,7 +77,7 @@ struct OutboxCall {
 #[derive(Debug, Clone)]
 pub struct Writer {
     appends: SyncSender<AppendCall>,
-    wakes: SyncSender<FolderWake>,
+    wakes: SyncSender<FoldTrigger>,
     backlog: Backlog,
     shared: Arc<WriterState>,
 }
@@ -181,7 +181,7 @@ impl Writer {
             // backlog.
             let after = if admin { self.backlog.newest() } else { 0 };
             let handed = async {
-                send_call(&self.wakes, FolderWake::Outbox(OutboxCall { outbox, after, reply }))?;
+                send_call(&self.wakes, FoldTrigger::Outbox(OutboxCall { outbox, after, reply }))?;
                 handed.await.unwrap_or(Err(WriteError::Stopping))
             }
             .await;
@@ -266,7 +266,7 @@ fn gather_calls<T>(first: T, waiting: &Receiver<T>, more: impl Fn(&[T]) -> bool)
 struct AppendThread {
     taking: IntakeSteps,
     shared: Arc<WriterState>,
-    wakes: SyncSender<FolderWake>,
+    wakes: SyncSender<FoldTrigger>,
     /// Time of the last attempt to overwrite the log's deleted records.
     wiped: Option<Instant>,
 }
@@ -310,7 +310,7 @@ impl AppendThread {
         replies.into_iter().for_each(|reply| drop(reply.send(answer.clone())));
         if answer.is_ok() && !self.shared.is_notified.swap(true, Ordering::AcqRel) {
             // A full channel triggers the folding thread too.
-            drop(self.wakes.try_send(FolderWake::Facts));
+            drop(self.wakes.try_send(FoldTrigger::Facts));
         }
         self.wipe();
     }
@@ -359,7 +359,7 @@ struct FoldThread {
 }
 
 impl FoldThread {
-    fn run(mut self, waiting: &Receiver<FolderWake>) {
+    fn run(mut self, waiting: &Receiver<FoldTrigger>) {
         // Records that the log held at the start wait for no call.
         self.fold(Vec::new());
         loop {
@@ -384,10 +384,10 @@ impl FoldThread {
         self.shared.store_healthy.load(Ordering::Relaxed) && self.folding.is_behind()
     }
 
-    fn fold(&mut self, wakes: Vec<FolderWake>) {
+    fn fold(&mut self, wakes: Vec<FoldTrigger>) {
         self.calls.extend(wakes.into_iter().filter_map(|wake| match wake {
-            FolderWake::Facts => None,
-            FolderWake::Outbox(call) => Some(call),
+            FoldTrigger::Facts => None,
+            FoldTrigger::Outbox(call) => Some(call),
         }));
         let reach = self.folding.reach();
         let due = self.calls.extract_if(.., |call| call.after <= reach);

@@ -21,7 +21,7 @@ use crate::identity::evidence::{self, of_visitor};
 use crate::identity::link::{held_unique, id_family};
 use crate::identity::{alternates, people};
 use crate::outbox::kv_key::KvKey;
-use crate::profiles::fold::{self, Erasing};
+use crate::profiles::fold::{self, RequestedErasureFact};
 use crate::store::write_txn::WriteTxn;
 use crate::store::{PersonNo, StoreError, TenantNo, find_visitor, journal, names};
 
@@ -33,12 +33,12 @@ pub(crate) struct ErasureCause {
 }
 
 /// Visitors to be erased, each with its erasure.
-pub(crate) type Going = BTreeMap<(TenantNo, VisitorId), ErasureCause>;
+pub(crate) type ErasedVisitors = BTreeMap<(TenantNo, VisitorId), ErasureCause>;
 
 /// Carries out the erasures in `asked`, and erases visitors that earlier erasures reach through new observations.
 pub(crate) fn apply_erasures(
     group: &mut WriteTxn<'_>,
-    asked: &[Erasing<'_>],
+    asked: &[RequestedErasureFact<'_>],
     sightings: Vec<VisitorSighting>,
     linked: &mut LinkChanges,
     touched: &mut TouchedEvidence,
@@ -61,13 +61,13 @@ pub(crate) fn apply_erasures(
 /// Carries out requested erasures, and those of visitors that earlier erasures reach.
 fn carry_out(
     group: &mut WriteTxn<'_>,
-    asked: &[Erasing<'_>],
-    mut going: Going,
+    asked: &[RequestedErasureFact<'_>],
+    mut going: ErasedVisitors,
     linked: &mut LinkChanges,
     touched: &mut TouchedEvidence,
 ) -> Result<(), StoreError> {
     let mut fresh = BTreeSet::new();
-    for Erasing { tenant, fact, log_seq, replayed } in asked {
+    for RequestedErasureFact { tenant, fact, log_seq, replayed } in asked {
         let by = ErasureCause { at: fact.received, receipt: fact.id };
         if note_erasure(group, *tenant, by, *log_seq)? {
             fresh.insert((*tenant, by.receipt));
@@ -126,7 +126,7 @@ fn carry_out(
 fn find_erased_before(
     group: &WriteTxn<'_>,
     VisitorSighting { seen, hashes: also, received }: &VisitorSighting,
-    going: &mut Going,
+    going: &mut ErasedVisitors,
     linked: &mut LinkChanges,
 ) -> Result<(), StoreError> {
     let received = *received;

@@ -32,7 +32,7 @@ use crate::store::{CheckedBytes, PersonNo, StoreError, TenantNo};
 
 /// A visitor whose profile changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Changed {
+pub struct ChangedVisitor {
     /// The tenant of the visitor.
     pub tenant: TenantNo,
     /// The visitor.
@@ -47,7 +47,7 @@ pub struct Changed {
 
 /// New facts of one visitor that concern its identity, in order of arrival.
 #[derive(Debug, Clone)]
-pub struct Linking<'r> {
+pub struct IdentityFacts<'r> {
     /// The tenant of the visitor.
     pub tenant: TenantNo,
     /// The visitor.
@@ -58,13 +58,13 @@ pub struct Linking<'r> {
 
 /// The result of folding the records of one transaction.
 #[derive(Debug, Default)]
-pub struct Folded<'r> {
+pub struct FoldResult<'r> {
     /// The visitors with new facts, in order.
-    pub changed: Vec<Changed>,
+    pub changed: Vec<ChangedVisitor>,
     /// The visitors with new facts about their identity.
-    pub linking: Vec<Linking<'r>>,
+    pub linking: Vec<IdentityFacts<'r>>,
     /// The requested erasures.
-    pub erasing: Vec<Erasing<'r>>,
+    pub erasing: Vec<RequestedErasureFact<'r>>,
     /// Number of new facts of each record.
     pub new: Vec<u64>,
     /// The new facts of each changed visitor, for counts and payments of campaigns.
@@ -92,7 +92,7 @@ pub struct FoldedVisitor<'r> {
 
 /// A requested erasure, and the newest log record that may hold data that it erases.
 #[derive(Debug, Clone, Copy)]
-pub struct Erasing<'r> {
+pub struct RequestedErasureFact<'r> {
     /// The tenant of the erasure.
     pub tenant: TenantNo,
     /// The erasure as a fact.
@@ -104,14 +104,14 @@ pub struct Erasing<'r> {
 }
 
 /// The columns of a visitor's row that the fold needs.
-struct Stored {
+struct StoredVisitorRow {
     row: i64,
     profile: Vec<u8>,
     last_seen: Millis,
     actions: u32,
     /// The stored column, which is read only if new events arrived.
     events: Vec<u8>,
-    changed: Changed,
+    changed: ChangedVisitor,
 }
 
 /// Folds facts that were never counted. A new visitor becomes a person of one. Facts of `held` tenants wait.
@@ -122,8 +122,8 @@ pub fn fold<'r>(
     group: &mut WriteTxn<'_>,
     records: &'r [impl AsRef<LogRecord>],
     held: &BTreeSet<TenantNo>,
-) -> Result<Folded<'r>, StoreError> {
-    let mut folded = Folded { new: vec![0; records.len()], ..Folded::default() };
+) -> Result<FoldResult<'r>, StoreError> {
+    let mut folded = FoldResult { new: vec![0; records.len()], ..FoldResult::default() };
     bring_names(group, records)?;
     find_erasures(group, records, &mut folded)?;
     find_anonymous(group, records, held, &mut folded)?;
@@ -137,7 +137,9 @@ pub fn fold<'r>(
         let waits = match &stored {
             Some(stored) if unreadable.contains(&stored.row) => true,
             // Facts of an erased visitor are dropped, even if its tenant's catalogue cannot be read.
-            Some(Stored { changed, .. }) if changed.withdrawn && registry::is_erased(group.tx, tenant, visitor)? => {
+            Some(StoredVisitorRow { changed, .. })
+                if changed.withdrawn && registry::is_erased(group.tx, tenant, visitor)? =>
+            {
                 false
             }
             _ => held.contains(&tenant),
@@ -146,7 +148,7 @@ pub fn fold<'r>(
             // A withdrawal does not wait.
             let leaves: Vec<_> =
                 facts.iter().map(|of| of.fact).filter(|fact| fact.what == FactKind::Withdrawal).collect();
-            folded.linking.extend((!leaves.is_empty()).then_some(Linking { tenant, visitor, facts: leaves }));
+            folded.linking.extend((!leaves.is_empty()).then_some(IdentityFacts { tenant, visitor, facts: leaves }));
             folded.set_aside += quarantine::set_facts_aside(group.tx, row, facts, records, group.now)?;
             continue;
         }
@@ -155,7 +157,7 @@ pub fn fold<'r>(
     }
     // The id of a pair identifies both of its visitors. If one of them is erased, the other's half, which arrives with
     // it, is dropped too.
-    for Linking { tenant, facts, .. } in &mut folded.linking {
+    for IdentityFacts { tenant, facts, .. } in &mut folded.linking {
         facts.retain(|fact| pair(fact).is_none_or(|id| !with_erased.contains(&(*tenant, id))));
     }
     Ok(folded)
@@ -164,9 +166,9 @@ pub fn fold<'r>(
 /// Folds one visitor's facts.
 fn fold_visitor<'r>(
     group: &mut WriteTxn<'_>,
-    folded: &mut Folded<'r>,
+    folded: &mut FoldResult<'r>,
     (tenant, visitor): (TenantNo, VisitorId),
-    stored: Option<Stored>,
+    stored: Option<StoredVisitorRow>,
     mut facts: Vec<PlacedFact<'r>>,
     with_erased: &mut BTreeSet<(TenantNo, AlternateId)>,
 ) -> Result<(), StoreError> {
@@ -209,7 +211,7 @@ fn fold_visitor<'r>(
     };
     let linking: Vec<&Fact> = facts.iter().map(|placed| placed.fact).filter(links).collect();
     if !linking.is_empty() {
-        folded.linking.push(Linking { tenant, visitor, facts: linking });
+        folded.linking.push(IdentityFacts { tenant, visitor, facts: linking });
     }
     folded.visitors.push(FoldedVisitor { tenant, row, facts });
     Ok(())
@@ -227,7 +229,7 @@ fn pair(fact: &Fact) -> Option<AlternateId> {
 fn find_erasures<'r>(
     group: &WriteTxn<'_>,
     records: &'r [impl AsRef<LogRecord>],
-    folded: &mut Folded<'r>,
+    folded: &mut FoldResult<'r>,
 ) -> Result<(), StoreError> {
     let log_seq = records.iter().map(|record| record.as_ref().seq.max(record.as_ref().in_log)).max().unwrap_or(0);
     let mut seen = BTreeSet::new();
@@ -237,7 +239,7 @@ fn find_erasures<'r>(
             if matches!(fact.what, FactKind::Erasure { .. }) {
                 let known = crate::erasures::registry::erasure_progress(group.tx, *tenant, fact.id)?.is_some();
                 *new += u64::from(!known && seen.insert((*tenant, fact.id)));
-                folded.erasing.push(Erasing { tenant: *tenant, fact, log_seq, replayed });
+                folded.erasing.push(RequestedErasureFact { tenant: *tenant, fact, log_seq, replayed });
             }
         }
     }
@@ -249,7 +251,7 @@ fn find_anonymous<'r>(
     group: &WriteTxn<'_>,
     records: &'r [impl AsRef<LogRecord>],
     held: &BTreeSet<TenantNo>,
-    folded: &mut Folded<'r>,
+    folded: &mut FoldResult<'r>,
 ) -> Result<(), StoreError> {
     for (record, of) in records.iter().enumerate() {
         let LogRecord { facts, admin, .. } = of.as_ref();
@@ -323,21 +325,32 @@ fn by_visitor<'r>(records: &'r [impl AsRef<LogRecord>]) -> Vec<(TenantNo, Visito
         .collect()
 }
 
-fn load(group: &WriteTxn<'_>, tenant: TenantNo, visitor: VisitorId) -> Result<Option<Stored>, StoreError> {
+fn load(group: &WriteTxn<'_>, tenant: TenantNo, visitor: VisitorId) -> Result<Option<StoredVisitorRow>, StoreError> {
     let mut statement = group.tx.prepare_cached(visitors::VISITORS_FOLDED_STATE)?;
     let found = statement
         .query_row((tenant.0, visitor.as_bytes()), |row| {
             let (withdrawn, person, devices) = (row.get(4)?, PersonNo(row.get(5)?), row.get(6)?);
-            let changed = Changed { tenant, visitor, person, devices, withdrawn };
+            let changed = ChangedVisitor { tenant, visitor, person, devices, withdrawn };
             let (last_seen, events) = (unsigned(row.get(2)?), row.get(7)?);
-            Ok(Stored { row: row.get(0)?, profile: row.get(1)?, last_seen, actions: row.get(3)?, events, changed })
+            Ok(StoredVisitorRow {
+                row: row.get(0)?,
+                profile: row.get(1)?,
+                last_seen,
+                actions: row.get(3)?,
+                events,
+                changed,
+            })
         })
         .optional()?;
     Ok(found)
 }
 
-fn update(group: &mut WriteTxn<'_>, stored: Stored, facts: &[PlacedFact<'_>]) -> Result<(i64, Changed), StoreError> {
-    let Stored { row, profile, last_seen, actions, mut events, changed } = stored;
+fn update(
+    group: &mut WriteTxn<'_>,
+    stored: StoredVisitorRow,
+    facts: &[PlacedFact<'_>],
+) -> Result<(i64, ChangedVisitor), StoreError> {
+    let StoredVisitorRow { row, profile, last_seen, actions, mut events, changed } = stored;
     let mut core = profile::decode_profile(changed.visitor, &profile)?;
     let newest = add(group, changed.tenant, &mut core, facts)?;
     let parts = core.take_parts();
@@ -369,7 +382,7 @@ pub(crate) fn insert(
     tenant: TenantNo,
     visitor: VisitorId,
     facts: &[PlacedFact<'_>],
-) -> Result<(i64, Changed), StoreError> {
+) -> Result<(i64, ChangedVisitor), StoreError> {
     let mut core = Profile::default();
     add(group, tenant, &mut core, facts)?;
     // Without other knowledge, the newest receipt is the last activity.
@@ -406,7 +419,7 @@ pub(crate) fn insert(
     if !units.is_empty() {
         crate::profiles::offer_codes::keep_codes(group.tx, row, &units)?;
     }
-    Ok((row, Changed { tenant, visitor, person, devices: 1, withdrawn: false }))
+    Ok((row, ChangedVisitor { tenant, visitor, person, devices: 1, withdrawn: false }))
 }
 
 /// Stores all new parts except events, and returns the visitor's number of actions.

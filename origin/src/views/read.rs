@@ -43,7 +43,7 @@ impl<'a> StoreView<'a> {
     ///
     /// # Errors
     /// [`StoreError::Sqlite`].
-    pub fn load_profile(conn: &'a Connection, reader: &'a BacklogReader) -> Result<Self, StoreError> {
+    pub fn with_backlog(conn: &'a Connection, reader: &'a BacklogReader) -> Result<Self, StoreError> {
         let folded = StoreCounters::load(conn)?.folded();
         Ok(Self { conn, unfolded: Some((reader, folded)) })
     }

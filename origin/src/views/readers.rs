@@ -161,7 +161,7 @@ impl ReaderPool {
             let reader = readers.backlog.reader();
             // One transaction, so that all statements of the read see the same state.
             let snapshot = conn.transaction()?;
-            let found = read(&StoreView::load_profile(&snapshot, &reader)?)?;
+            let found = read(&StoreView::with_backlog(&snapshot, &reader)?)?;
             snapshot.commit()?;
             readers.take_back(conn);
             Ok(found)

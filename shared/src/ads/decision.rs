@@ -36,7 +36,7 @@ pub use worth::{CTR_PPB, CVR_PPB, ModelScores, PRICE_MICROS};
 
 /// Person that the ads of a page are decided for.
 #[derive(Debug, Clone, Default)]
-pub struct Person<'a> {
+pub struct DecidedPerson<'a> {
     /// Actions of each visitor that counts ([`PersonView::actions`]), followed by the reservations of the request's own
     /// visitor ([`PersonView::reserved`]) as if of one more visitor. An insertion in both counts once.
     pub actions: Vec<PackedActions<'a>>,
@@ -53,7 +53,7 @@ pub struct Person<'a> {
     pub units: BTreeMap<u32, Holding>,
 }
 
-impl Person<'_> {
+impl DecidedPerson<'_> {
     fn events(&self) -> EventEvidence<'_> {
         self.counted.map_or(EventEvidence::Nothing, EventEvidence::Snapshots)
     }
@@ -82,7 +82,7 @@ pub struct Placement<'a> {
 
 /// Inputs of a decision other than the catalogue, the person and the page.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Given<'a> {
+pub struct DecisionInputs<'a> {
     /// Time of the call.
     pub now: Millis,
     /// Scores of the click and conversion model. Without them, clicks and conversions have default rates ([`CTR_PPB`],
@@ -96,18 +96,18 @@ pub struct Given<'a> {
     pub shown: &'a [u32],
     /// Whether ads with caps are not placed while the number of their impressions is unknown.
     pub holds_caps: bool,
-    /// Whether to record the data that leaves targeting unknown ([`Question::unknown_fields`]).
+    /// Whether to record the data that leaves targeting unknown ([`PageDecision::unknown_fields`]).
     pub explains: bool,
 }
 
 /// Outcome for one placement: the ad's index in [`CompiledCatalogue::offers`], or the reason why there is no ad.
-pub type Decided = Result<usize, NoAd>;
+pub type PlacementOutcome = Result<usize, NoAd>;
 
 /// The question of one call, with everything that does not depend on object calls already computed.
 #[derive(Debug)]
-pub struct Question<'a> {
+pub struct PageDecision<'a> {
     catalogue: &'a CompiledCatalogue,
-    given: Given<'a>,
+    given: DecisionInputs<'a>,
     /// Counts by question of the catalogue, then by index of its counter; `None` without a person.
     counts: Option<Vec<Vec<u32>>>,
     /// Whether ads with caps are not placed because [`Self::counts`] may lack actions.
@@ -121,19 +121,19 @@ pub struct Question<'a> {
     placements: Vec<Placement<'a>>,
 }
 
-impl<'a> Question<'a> {
+impl<'a> PageDecision<'a> {
     /// Question for these placements, in order. Without a person, no ad with caps is placed. `subject` describes the
     /// person and the page; its view type and counts are filled in here.
     #[must_use]
     pub fn new(
         catalogue: &'a CompiledCatalogue,
-        person: Option<&Person<'_>>,
+        person: Option<&DecidedPerson<'_>>,
         subject: &FilterSubject<'_>,
         placements: Vec<Placement<'a>>,
-        given: Given<'a>,
+        given: DecisionInputs<'a>,
     ) -> Self {
         let minute = Minute::at(given.now);
-        let history = |person: &Person<'_>| {
+        let history = |person: &DecidedPerson<'_>| {
             let history = PersonHistory {
                 totals: person.totals,
                 actions: &person.actions,
@@ -197,7 +197,7 @@ impl<'a> Question<'a> {
     /// Decides all placements. `granted` holds, for each placement, the ad under strict caps that the person's object
     /// granted; `None` if the object was not asked or did not answer.
     #[must_use]
-    pub fn decide(&self, granted: Option<&[Option<usize>]>) -> Vec<Decided> {
+    pub fn decide(&self, granted: Option<&[Option<usize>]>) -> Vec<PlacementOutcome> {
         self.walk(granted, false).0
     }
 
@@ -271,7 +271,7 @@ impl<'a> Question<'a> {
     }
 
     /// Decides placement after placement. `hoping`: as if the person had every offer code that it may get.
-    fn walk(&self, granted: Option<&[Option<usize>]>, hoping: bool) -> (Vec<Decided>, Vec<usize>) {
+    fn walk(&self, granted: Option<&[Option<usize>]>, hoping: bool) -> (Vec<PlacementOutcome>, Vec<usize>) {
         self.filled(|page| {
             let mut decided = Vec::with_capacity(self.placements.len());
             for (number, placement) in self.placements.iter().enumerate() {
@@ -343,7 +343,7 @@ impl<'a> Question<'a> {
         self.holding(offer.entity.campaign) == Some(Holding::May)
     }
 
-    fn offer_of(&self, decided: Decided) -> Option<&'a CandidateAd> {
+    fn offer_of(&self, decided: PlacementOutcome) -> Option<&'a CandidateAd> {
         self.catalogue.offers.get(decided.ok()?)
     }
 
@@ -381,7 +381,7 @@ impl<'a> Question<'a> {
     fn admits(&self, placement: &Placement<'_>, offer: &CandidateAd, page: &OnPage<'_>) -> bool {
         self.catalogue.fits(offer, placement.sizes)
             && self.terms(offer).is_some_and(|terms| self.on_page(offer, terms, page).is_none())
-            && self.capped(offer, page).is_none()
+            && self.reached_cap(offer, page).is_none()
     }
 
     fn no_ad(&self, placement: &Placement<'_>) -> NoAd {
@@ -409,7 +409,7 @@ impl<'a> Question<'a> {
         self.terms(offer).is_some_and(|terms| terms.roadblock)
     }
 
-    fn capped(&self, offer: &CandidateAd, page: &OnPage<'_>) -> Option<AdOutcome> {
+    fn reached_cap(&self, offer: &CandidateAd, page: &OnPage<'_>) -> Option<AdOutcome> {
         match &self.counts {
             _ if !offer.is_capped() => None,
             None => Some(AdOutcome::Nobody),
@@ -423,7 +423,7 @@ impl<'a> Question<'a> {
     }
 }
 
-impl Given<'_> {
+impl DecisionInputs<'_> {
     /// Whether a campaign takes part in this call.
     fn lets(&self, terms: &CampaignTerms) -> bool {
         let paced = |steering: &TrafficAllocation| steering.lets(terms.campaign, self.draw, self.now);
@@ -437,7 +437,7 @@ fn of_placement(granted: Option<&[Option<usize>]>, number: usize) -> Option<Opti
 }
 
 /// Counts for all ads at all levels, with one pass over the actions for each question of the catalogue.
-fn counts(catalogue: &CompiledCatalogue, person: &Person<'_>, now: Minute) -> Vec<Vec<u32>> {
+fn counts(catalogue: &CompiledCatalogue, person: &DecidedPerson<'_>, now: Minute) -> Vec<Vec<u32>> {
     let count = |(verb, window): &(ActionType, actions::TimeWindow)| {
         let (from, to) = window.range(now);
         let question = actions::ActionQuestion { verbs: &[*verb], view_types: ViewTypes::All, from, to };

@@ -21,7 +21,7 @@ use crate::facts::actions::{AdEntity, AdLevel, InsertionHash, TimeWindow};
 
 /// One placement that a strict cap counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Entry {
+pub struct CapEntry {
     /// The ad with its ad group, campaign and advertiser.
     pub entity: AdEntity,
     /// The minute of the placement; after a confirmation, the minute of the confirmation.
@@ -33,11 +33,11 @@ pub struct Entry {
 }
 
 /// Placements by insertion.
-pub type Entries = BTreeMap<InsertionHash, Entry>;
+pub type Entries = BTreeMap<InsertionHash, CapEntry>;
 
 /// The state of one visitor's object.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Object {
+pub struct CapObject {
     /// The newest minute that the object has seen.
     pub latest: Minute,
     /// The highest epoch that the object has received.
@@ -54,7 +54,7 @@ pub struct Object {
 
 /// The edge's knowledge of the object's own visitor.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Links {
+pub struct KnownLinks {
     /// The highest known epoch of a decision about it; 0 if there is none, as after a new login.
     pub epoch: Epoch,
     /// The visitors that count for it.
@@ -83,16 +83,16 @@ pub struct Candidate {
 
 /// A placement of the calling page.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wanted {
+pub struct WantedPlacement {
     /// The insertion that a grant will have.
     pub insertion: InsertionHash,
-    /// The ads that could be placed, best first, as indexes into [`Claim::candidates`].
+    /// The ads that could be placed, best first, as indexes into [`CapClaim::candidates`].
     pub choices: Vec<usize>,
 }
 
 /// An impression in a snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Seen {
+pub struct SeenImpression {
     /// The insertion.
     pub insertion: InsertionHash,
     /// The ad with its ad group, campaign and advertiser.
@@ -103,35 +103,35 @@ pub struct Seen {
 
 /// The placements that one call asks for.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Claim {
+pub struct CapClaim {
     /// All ads that the placements name.
     pub candidates: Vec<Candidate>,
     /// Its placements.
-    pub wanted: Vec<Wanted>,
+    pub wanted: Vec<WantedPlacement>,
     /// The snapshot's impressions of the candidates: the newest [`limits::STRICT_SEEN`].
-    pub seen: Vec<Seen>,
+    pub seen: Vec<SeenImpression>,
 }
 
 /// The request of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Ask {
+pub enum CapRequest {
     /// Asks for placements.
-    Claim(Claim),
+    Claim(CapClaim),
     /// Asks whether this insertion's impression counts.
     Confirm(InsertionHash),
 }
 
 /// A call of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Call {
+pub struct CapCall {
     /// The visitor whose object is called.
     pub to: VisitorId,
     /// The edge's knowledge of that visitor; `None` if another object forwards.
-    pub links: Option<Links>,
+    pub links: Option<KnownLinks>,
     /// Entries of the objects on the way that this one may lack.
     pub entries: Entries,
     /// The request.
-    pub ask: Ask,
+    pub ask: CapRequest,
 }
 
 /// The answer of an object.
@@ -143,44 +143,45 @@ pub struct Answer {
 
 /// The outcome of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Step {
+pub enum CapStep {
     /// The final answer.
     Answer(Answer),
-    /// Another object decides. The caller must call it and pass its answer to [`Object::passed`].
-    Forward(Call),
+    /// Another object decides. The caller must call it and pass its answer to [`CapObject::passed`].
+    Forward(CapCall),
 }
 
-impl Object {
+impl CapObject {
     /// Takes a call at the object's own time.
-    pub fn call(&mut self, call: Call, now: Minute) -> Step {
-        let Call { to: own, links, mut entries, ask } = call;
+    pub fn call(&mut self, call: CapCall, now: Minute) -> CapStep {
+        let CapCall { to: own, links, mut entries, ask } = call;
         self.release(now);
         if let Some(links) = links {
             self.learn(own, &links);
             // An outdated list names a smaller visitor whose object is unknown here: a link newer than the decision, or
             // one that was cut. Until the edge knows which, nothing is granted.
-            if links.members.iter().any(|member| *member < self.forward.unwrap_or(own)) && matches!(ask, Ask::Claim(_))
+            if links.members.iter().any(|member| *member < self.forward.unwrap_or(own))
+                && matches!(ask, CapRequest::Claim(_))
             {
-                return Step::Answer(Answer { granted: Entries::new() });
+                return CapStep::Answer(Answer { granted: Entries::new() });
             }
         }
         if let Some(to) = self.forward {
             if !self.told {
                 join(&mut entries, &self.entries);
             }
-            return Step::Forward(Call { to, links: None, entries, ask });
+            return CapStep::Forward(CapCall { to, links: None, entries, ask });
         }
         self.absorb(&entries);
         let granted = match ask {
-            Ask::Claim(claim) => self.claim(&claim),
-            Ask::Confirm(insertion) => self.confirm(insertion),
+            CapRequest::Claim(claim) => self.claim(&claim),
+            CapRequest::Confirm(insertion) => self.confirm(insertion),
         };
-        Step::Answer(Answer { granted })
+        CapStep::Answer(Answer { granted })
     }
 
     /// Takes the answer of the object that a call was forwarded to. This object stores the grants too, in case its
     /// visitor is cut from the other one later.
-    pub fn passed(&mut self, forwarded: &Call, answer: &Answer, now: Minute) {
+    pub fn passed(&mut self, forwarded: &CapCall, answer: &Answer, now: Minute) {
         self.release(now);
         // Calls keep going through that object rather than directly to the deciding one. If the deciding visitor is cut
         // from the person, the object in between learns of it first.
@@ -199,7 +200,7 @@ impl Object {
 
     /// Learns which object decides: that of the smallest visitor in the newest decision. Lists of the same epoch add
     /// visitors. Lists of older epochs are ignored, because they may name visitors that were cut since.
-    fn learn(&mut self, own: VisitorId, Links { epoch, members }: &Links) {
+    fn learn(&mut self, own: VisitorId, KnownLinks { epoch, members }: &KnownLinks) {
         let smallest = members.iter().copied().filter(|member| *member < own).min();
         let forward = match epoch.cmp(&self.epoch) {
             std::cmp::Ordering::Less => self.forward,
@@ -225,34 +226,34 @@ impl Object {
         }
     }
 
-    fn claim(&mut self, claim: &Claim) -> Entries {
+    fn claim(&mut self, claim: &CapClaim) -> Entries {
         let mut granted = Entries::new();
-        for Wanted { insertion, choices } in &claim.wanted {
+        for WantedPlacement { insertion, choices } in &claim.wanted {
             let choices = choices.iter().filter_map(|index| claim.candidates.get(*index));
             let fits = |candidate: &&Candidate| {
-                granted.values().all(|entry: &Entry| entry.entity != candidate.entity)
+                granted.values().all(|entry: &CapEntry| entry.entity != candidate.entity)
                     && self.admits(candidate, &claim.seen)
             };
             let Some(candidate) = { choices }.find(fits) else { continue };
             let keep = candidate.caps.iter().map(|cap| cap.window.minutes()).max().unwrap_or_default();
-            let entry = Entry { entity: candidate.entity, minute: self.latest, confirmed: false, keep };
+            let entry = CapEntry { entity: candidate.entity, minute: self.latest, confirmed: false, keep };
             granted.insert(*insertion, entry);
             self.entries.insert(*insertion, entry);
         }
         granted
     }
 
-    fn admits(&self, candidate: &Candidate, seen: &[Seen]) -> bool {
+    fn admits(&self, candidate: &Candidate, seen: &[SeenImpression]) -> bool {
         let room =
             self.entries.len() < limits::STRICT_ENTRIES && (self.full_until.0 == 0 || self.full_until < self.latest);
         room && candidate.caps.iter().all(|cap| self.count(candidate.entity, cap, seen) < cap.limit)
     }
 
     /// The count for a cap. A reservation counts in every window, because its impression is yet to come.
-    fn count(&self, entity: AdEntity, StrictCap { level, window, .. }: &StrictCap, seen: &[Seen]) -> u32 {
+    fn count(&self, entity: AdEntity, StrictCap { level, window, .. }: &StrictCap, seen: &[SeenImpression]) -> u32 {
         let (from, _) = window.range(self.latest);
         let same = |other: AdEntity| other.at(*level) == entity.at(*level);
-        let counts = |entry: &&Entry| same(entry.entity) && (!entry.confirmed || entry.minute >= from);
+        let counts = |entry: &&CapEntry| same(entry.entity) && (!entry.confirmed || entry.minute >= from);
         let here = self.entries.values().filter(counts).count();
         let beyond = seen.iter().filter(|s| same(s.entity) && s.minute >= from);
         // A snapshot may name an insertion twice: on two days or under two visitors. An impression confirmed here
@@ -273,7 +274,7 @@ impl Object {
     }
 }
 
-impl Entry {
+impl CapEntry {
     /// The last minute in which it may count.
     fn last(&self) -> Minute {
         let window = u32::try_from(limits::SERVE_WINDOW_MS / 60_000).unwrap_or(u32::MAX);
@@ -284,7 +285,7 @@ impl Entry {
 /// The union by insertion. Of two entries of one insertion the confirmed one stays, then the earlier one, then the one
 /// with the longer `keep`.
 fn join(to: &mut Entries, from: &Entries) {
-    let order = |entry: &Entry| (!entry.confirmed, entry.minute, std::cmp::Reverse(entry.keep), entry.entity);
+    let order = |entry: &CapEntry| (!entry.confirmed, entry.minute, std::cmp::Reverse(entry.keep), entry.entity);
     for (insertion, entry) in from {
         let there = to.entry(*insertion).or_insert(*entry);
         if order(entry) < order(there) {

@@ -44,7 +44,7 @@ const FIRST_PEOPLE: f64 = 20.0;
 
 /// Result of one sample: its size, the population's size, and the number of matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Look {
+pub struct SampleResult {
     population: u64,
     sampled: u64,
     found: u64,
@@ -52,7 +52,7 @@ pub struct Look {
 
 /// Estimated audience size: the number of people who match the filter, and their share of the population.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Size {
+pub struct AudienceSize {
     /// The likeliest number of people.
     pub people: u64,
     /// Lower end of the interval; at least the number found.
@@ -60,12 +60,12 @@ pub struct Size {
     /// Upper end of the interval; it excludes sampled people who do not match.
     pub most: u64,
     /// The same interval as shares of the population, 0 to 1.
-    pub share: Figure,
+    pub share: IntervalValue,
 }
 
 /// A number with its 95 % interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Figure {
+pub struct IntervalValue {
     /// The likeliest value.
     pub value: f64,
     /// The lower end.
@@ -89,7 +89,7 @@ pub struct Moments {
     pub below: bool,
 }
 
-impl Figure {
+impl IntervalValue {
     /// A number without uncertainty.
     const fn exact(value: f64) -> Self {
         Self { value, low: value, high: value }
@@ -102,7 +102,7 @@ impl Figure {
     }
 }
 
-impl Look {
+impl SampleResult {
     /// Look at `sampled` people out of `population`, of which `found` match; `None` if the numbers contradict each
     /// other.
     #[must_use]
@@ -131,7 +131,7 @@ impl Look {
     /// Estimated number of people who match. A sample of zero people gives the interval of the whole population; a
     /// sample of all people gives the exact count.
     #[must_use]
-    pub fn size(&self) -> Size {
+    pub fn size(&self) -> AudienceSize {
         let Self { population, sampled, found } = *self;
         let all = population.max(1) as f64;
         let beyond = population - (sampled - found);
@@ -147,15 +147,15 @@ impl Look {
             [low.floor() as u64, people, high.ceil() as u64].map(|people| people.clamp(found, beyond))
         };
         let value = if sampled == 0 { 0.0 } else { found as f64 / sampled as f64 };
-        let share = Figure { value, low: least as f64 / all, high: most as f64 / all };
-        Size { people, least, most, share }
+        let share = IntervalValue { value, low: least as f64 / all, high: most as f64 / all };
+        AudienceSize { people, least, most, share }
     }
 
     /// Share of the matching people who also match a second filter, as `reachable` of those found do: a ratio of two
     /// estimates. The people found are a simple random sample of all matching people, whose number is itself estimated
     /// (Cochran §2.12). `None` if no person was found, or fewer than `reachable`.
     #[must_use]
-    pub fn ratio(&self, reachable: u64) -> Option<Figure> {
+    pub fn ratio(&self, reachable: u64) -> Option<IntervalValue> {
         let meant = (u128::from(self.found) * u128::from(self.population)).div_ceil(self.sampled.max(1).into());
         let among = Self::new(u64::try_from(meant).ok()?, self.found, reachable)?;
         (self.found > 0).then(|| among.size().share)
@@ -170,16 +170,16 @@ impl Look {
     /// truth in 88 % of cases at 30 finds, 91 % at 100, and 94 % at 1,000; with σ = 1.5 (59 %) in 79, 85 and 91 %.
     /// Values outside the sample cannot widen the interval: equal values give an interval of width zero.
     #[must_use]
-    pub fn mean(&self, of: &Moments) -> Option<Figure> {
+    pub fn mean(&self, of: &Moments) -> Option<IntervalValue> {
         let (found, sum) = (of.found as f64, of.sum as f64);
         if of.found > 0 && self.sampled == self.population {
-            return Some(Figure::exact(sum / found));
+            return Some(IntervalValue::exact(sum / found));
         }
         let t = self.student(of)?;
         let variance = ((of.squares as f64 - sum * sum / found) / (found - 1.0)).max(0.0);
         let reach = t * (variance / found * self.unseen()).sqrt();
         let value = sum / found;
-        Some(Figure { value, low: value - reach, high: value + reach })
+        Some(IntervalValue { value, low: value - reach, high: value + reach })
     }
 
     /// Sum of a value over the population; people who do not match or lack the value count as zero. The sum of the
@@ -193,10 +193,10 @@ impl Look {
     /// finds, with σ = 1.5 in 84 % at 10, 89 % at 100, and 93 % at 1,000. Values of both signs get the expansion
     /// estimator's p ± t s.
     #[must_use]
-    pub fn total(&self, of: &Moments) -> Option<Figure> {
+    pub fn total(&self, of: &Moments) -> Option<IntervalValue> {
         let (sum, squares) = (of.sum as f64, of.squares as f64);
         if self.sampled == self.population {
-            return Some(Figure::exact(sum));
+            return Some(IntervalValue::exact(sum));
         }
         let t = self.student(of)?;
         let (all, sampled) = (self.population as f64, self.sampled as f64);
@@ -204,14 +204,14 @@ impl Look {
         if of.sum == 0 || of.above && of.below {
             let variance = (squares - sum * sum / sampled) / (sampled - 1.0);
             let reach = t * all * (variance.max(0.0) / sampled * self.unseen()).sqrt();
-            return Some(Figure { value, low: value - reach, high: value + reach });
+            return Some(IntervalValue { value, low: value - reach, high: value + reach });
         }
         let (alike, unit) = (sum * sum / squares, squares / sum * all);
         let near = unit * self.wilson(alike, t);
         let far = unit * (1.0 - self.wilson(sampled - alike, t));
         // The interval never excludes what the sample itself contains.
         let [low, high] = if sum > 0.0 { [near.max(sum), far] } else { [far, near.min(sum)] };
-        Some(Figure { value, low, high })
+        Some(IntervalValue { value, low, high })
     }
 
     /// Student's percentile for the spread of these values; `None` if the moments do not define a spread.
@@ -340,7 +340,7 @@ impl Plan {
 
     /// Next step after a look at this many buckets.
     #[must_use]
-    pub fn next(&self, buckets: u16, look: &Look) -> Next {
+    pub fn next(&self, buckets: u16, look: &SampleResult) -> Next {
         let reached = look.sampled > 0 && look.size().share.half_width() <= self.precision;
         if reached || buckets >= BUCKETS || look.sampled == look.population {
             return Next::Stop;

@@ -125,7 +125,7 @@ impl Permission {
 
 /// Verdict of one signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Word {
+enum SignalVerdict {
     /// The signal permits.
     Yes,
     /// The signal refuses.
@@ -138,7 +138,7 @@ enum Word {
     Unknown,
 }
 
-impl From<Option<bool>> for Word {
+impl From<Option<bool>> for SignalVerdict {
     /// Converts a decoder's result; `None` means "cannot be decoded".
     fn from(answer: Option<bool>) -> Self {
         match answer {
@@ -164,11 +164,11 @@ pub fn permission(signals: &Signals<'_>, tenant: &TenantConfig) -> Permission {
     let (mut permitted, mut is_unknown) = (tenant.no_signal == NoSignal::Allow, false);
     for (word, refusal) in words {
         match word {
-            None | Some(Word::Silent) => {}
-            Some(Word::Yes) => permitted = true,
-            Some(Word::No) => return Permission::None(refusal),
-            Some(Word::Unreadable) => return Permission::None(Refusal::Undecodable),
-            Some(Word::Unknown) => is_unknown = true,
+            None | Some(SignalVerdict::Silent) => {}
+            Some(SignalVerdict::Yes) => permitted = true,
+            Some(SignalVerdict::No) => return Permission::None(refusal),
+            Some(SignalVerdict::Unreadable) => return Permission::None(Refusal::Undecodable),
+            Some(SignalVerdict::Unknown) => is_unknown = true,
         }
     }
     if is_unknown {
@@ -179,7 +179,7 @@ pub fn permission(signals: &Signals<'_>, tenant: &TenantConfig) -> Permission {
 
 /// Verdict of the GPP string on the applicable sections; `None` if no section applies, and the string is then not read.
 /// Applicable sections without a string are unreadable or unknown.
-fn gpp_word(signals: &Signals<'_>, tenant: &TenantConfig) -> Option<Word> {
+fn gpp_word(signals: &Signals<'_>, tenant: &TenantConfig) -> Option<SignalVerdict> {
     let applicable = match signals.gpp_sid {
         // A page's CMP stub reports no ids before it knows them: all sections of the string are then read.
         None | Some([]) => None,
@@ -197,8 +197,8 @@ fn gpp_word(signals: &Signals<'_>, tenant: &TenantConfig) -> Option<Word> {
     }
 }
 
-fn bounded(text: &str, read: impl Fn(&str) -> Word) -> Word {
-    if text.is_empty() || text.len() > limits::CONSENT_BYTES { Word::Unreadable } else { read(text) }
+fn bounded(text: &str, read: impl Fn(&str) -> SignalVerdict) -> SignalVerdict {
+    if text.is_empty() || text.len() > limits::CONSENT_BYTES { SignalVerdict::Unreadable } else { read(text) }
 }
 
 /// Value of a consent cookie without percent-encoding and surrounding quotes.

@@ -15,7 +15,7 @@ use iab_gpp::sections::{
     usnh::UsNh, usnj::UsNj, usor::UsOr, ustn::UsTn, ustx::UsTx, usut::UsUt, usva::UsVa,
 };
 
-use super::Word;
+use super::SignalVerdict;
 use super::bits::BitReader;
 
 /// Decodes a section and returns whether neither sale nor the second field opts out and GPC is not set. In `iab_gpp`
@@ -148,15 +148,15 @@ fn child_fields(id: u32, version: u32) -> Range<usize> {
 
 /// Reads a US Privacy string: version, notice, opt-out of sale, service provider agreement. `1---` means that the law
 /// does not apply.
-pub(super) fn us_privacy(text: &str) -> Word {
+pub(super) fn us_privacy(text: &str) -> SignalVerdict {
     // The decoder ignores everything after the fourth character.
     if text.len() != 4 {
-        return Word::Unreadable;
+        return SignalVerdict::Unreadable;
     }
     match text.parse::<UspV1>().map(|string| string.opt_out_sale) {
-        Ok(Flag::Yes) => Word::No,
-        Ok(Flag::No) => Word::Yes,
-        Ok(Flag::NotApplicable) => Word::Silent,
-        Err(_) => Word::Unreadable,
+        Ok(Flag::Yes) => SignalVerdict::No,
+        Ok(Flag::No) => SignalVerdict::Yes,
+        Ok(Flag::NotApplicable) => SignalVerdict::Silent,
+        Err(_) => SignalVerdict::Unreadable,
     }
 }

@@ -7,7 +7,8 @@ use super::WireError;
 use super::cbor::{self, FormBounds};
 use super::parts::{self, EntityForm, SixteenBytes, WindowForm};
 use crate::ads::strict_caps::{
-    Answer, Ask, Call, Candidate, Claim, Entries, Entry, Links, Object, Seen, StrictCap, Wanted,
+    Answer, Candidate, CapCall, CapClaim, CapEntry, CapObject, CapRequest, Entries, KnownLinks, SeenImpression,
+    StrictCap, WantedPlacement,
 };
 use crate::base::ids::{Epoch, TenantId};
 use crate::base::limits;
@@ -20,7 +21,7 @@ const ENTRIES: usize = limits::STRICT_ENTRIES * limits::STRICT_MEMBERS;
 /// Entries are most of it, with 18 items and at most 60 bytes each.
 const OBJECT: FormBounds = FormBounds { bytes: 64 * ENTRIES, items: 20 * ENTRIES, levels: 12 };
 
-/// [`Object`].
+/// [`CapObject`].
 #[derive(Serialize, Deserialize)]
 struct ObjectForm {
     #[serde(rename = "f")]
@@ -39,7 +40,7 @@ struct ObjectForm {
     full_until: u32,
 }
 
-/// [`Entry`] with its insertion.
+/// [`CapEntry`] with its insertion.
 #[derive(Serialize, Deserialize)]
 struct EntryForm {
     #[serde(rename = "i")]
@@ -54,7 +55,7 @@ struct EntryForm {
     keep: u32,
 }
 
-/// [`Call`] with the tenant of the called object.
+/// [`CapCall`] with the tenant of the called object.
 #[derive(Serialize, Deserialize)]
 struct CapCallForm {
     #[serde(rename = "f")]
@@ -71,7 +72,7 @@ struct CapCallForm {
     ask: AskForm,
 }
 
-/// [`Links`].
+/// [`KnownLinks`].
 #[derive(Serialize, Deserialize)]
 struct LinksForm {
     #[serde(rename = "e")]
@@ -80,7 +81,7 @@ struct LinksForm {
     members: Vec<SixteenBytes>,
 }
 
-/// [`Ask`].
+/// [`CapRequest`].
 #[derive(Serialize, Deserialize)]
 enum AskForm {
     #[serde(rename = "l")]
@@ -89,7 +90,7 @@ enum AskForm {
     Confirm(ByteArray<6>),
 }
 
-/// [`Claim`].
+/// [`CapClaim`].
 #[derive(Serialize, Deserialize)]
 struct ClaimForm {
     #[serde(rename = "c", default, skip_serializing_if = "Vec::is_empty")]
@@ -121,7 +122,7 @@ struct StrictCapForm {
     window: WindowForm,
 }
 
-/// [`Wanted`].
+/// [`WantedPlacement`].
 #[derive(Serialize, Deserialize)]
 struct WantedForm {
     #[serde(rename = "i")]
@@ -130,7 +131,7 @@ struct WantedForm {
     choices: Vec<u32>,
 }
 
-/// [`Seen`].
+/// [`SeenImpression`].
 #[derive(Serialize, Deserialize)]
 struct SeenRowsForm {
     #[serde(rename = "i")]
@@ -152,8 +153,8 @@ struct CapAnswerForm {
 
 /// Encodes the state of an object.
 #[must_use]
-pub fn encode_object(object: &Object) -> Vec<u8> {
-    let Object { latest, epoch, forward, told, entries, full_until } = object;
+pub fn encode_object(object: &CapObject) -> Vec<u8> {
+    let CapObject { latest, epoch, forward, told, entries, full_until } = object;
     cbor::encode(&ObjectForm {
         form: FORM,
         latest: latest.0,
@@ -167,20 +168,20 @@ pub fn encode_object(object: &Object) -> Vec<u8> {
 
 /// Decodes the state of an object; no bytes are a new object. `None` if the bytes are malformed.
 #[must_use]
-pub fn decode_object(bytes: &[u8]) -> Option<Object> {
+pub fn decode_object(bytes: &[u8]) -> Option<CapObject> {
     if bytes.is_empty() {
-        return Some(Object::default());
+        return Some(CapObject::default());
     }
     cbor::decode::<ObjectForm>(bytes, FORM, OBJECT).ok()?.try_into().ok()
 }
 
 /// Encodes a call with the tenant of the called object.
 #[must_use]
-pub fn encode_call(tenant: &TenantId, call: &Call) -> Vec<u8> {
+pub fn encode_call(tenant: &TenantId, call: &CapCall) -> Vec<u8> {
     let links = call
         .links
         .as_ref()
-        .map(|Links { epoch, members }| LinksForm { epoch: epoch.0, members: parts::put_visitors(members) });
+        .map(|KnownLinks { epoch, members }| LinksForm { epoch: epoch.0, members: parts::put_visitors(members) });
     cbor::encode(&CapCallForm {
         form: FORM,
         tenant: tenant.to_string(),
@@ -188,27 +189,27 @@ pub fn encode_call(tenant: &TenantId, call: &Call) -> Vec<u8> {
         links,
         entries: put_entries(&call.entries),
         ask: match &call.ask {
-            Ask::Confirm(insertion) => AskForm::Confirm(ByteArray::new(insertion.0)),
-            Ask::Claim(claim) => AskForm::Claim(claim.into()),
+            CapRequest::Confirm(insertion) => AskForm::Confirm(ByteArray::new(insertion.0)),
+            CapRequest::Claim(claim) => AskForm::Claim(claim.into()),
         },
     })
 }
 
 /// Decodes a call; `None` if it is malformed.
 #[must_use]
-pub fn decode_call(bytes: &[u8]) -> Option<(TenantId, Call)> {
+pub fn decode_call(bytes: &[u8]) -> Option<(TenantId, CapCall)> {
     let form: CapCallForm = cbor::decode(bytes, FORM, OBJECT).ok()?;
     let tenant = form.tenant.parse().ok()?;
     let links = form.links.map(|links| {
         let members = parts::read_visitors(links.members, limits::STRICT_MEMBERS)?;
-        Ok::<_, WireError>(Links { epoch: Epoch(links.epoch), members })
+        Ok::<_, WireError>(KnownLinks { epoch: Epoch(links.epoch), members })
     });
     let ask = match form.ask {
-        AskForm::Confirm(insertion) => Ask::Confirm(InsertionHash(insertion.into_array())),
-        AskForm::Claim(claim) => Ask::Claim(claim.try_into().ok()?),
+        AskForm::Confirm(insertion) => CapRequest::Confirm(InsertionHash(insertion.into_array())),
+        AskForm::Claim(claim) => CapRequest::Claim(claim.try_into().ok()?),
     };
     let to = parts::read_visitor(form.to).ok()?;
-    Some((tenant, Call { to, links: links.transpose().ok()?, entries: entries(form.entries).ok()?, ask }))
+    Some((tenant, CapCall { to, links: links.transpose().ok()?, entries: entries(form.entries).ok()?, ask }))
 }
 
 /// Encodes an answer.
@@ -224,7 +225,7 @@ pub fn decode_answer(bytes: &[u8]) -> Option<Answer> {
     Some(Answer { granted: entries(form.granted).ok()? })
 }
 
-impl TryFrom<ObjectForm> for Object {
+impl TryFrom<ObjectForm> for CapObject {
     type Error = WireError;
 
     fn try_from(form: ObjectForm) -> Result<Self, WireError> {
@@ -240,7 +241,7 @@ impl TryFrom<ObjectForm> for Object {
 }
 
 fn put_entries(entries: &Entries) -> Vec<EntryForm> {
-    let put = |(insertion, entry): (&InsertionHash, &Entry)| EntryForm {
+    let put = |(insertion, entry): (&InsertionHash, &CapEntry)| EntryForm {
         insertion: ByteArray::new(insertion.0),
         entity: entry.entity.into(),
         minute: entry.minute.0,
@@ -252,24 +253,24 @@ fn put_entries(entries: &Entries) -> Vec<EntryForm> {
 
 fn entries(forms: Vec<EntryForm>) -> Result<Entries, WireError> {
     let entry = |EntryForm { insertion, entity, minute, confirmed, keep }| {
-        let entry = Entry { entity: EntityForm::into(entity), minute: Minute(minute), confirmed, keep };
+        let entry = CapEntry { entity: EntityForm::into(entity), minute: Minute(minute), confirmed, keep };
         Ok((InsertionHash(ByteArray::into_array(insertion)), entry))
     };
     Ok(parts::read_list(forms, ENTRIES, entry)?.into_iter().collect())
 }
 
-impl From<&Claim> for ClaimForm {
-    fn from(Claim { candidates, wanted, seen }: &Claim) -> Self {
+impl From<&CapClaim> for ClaimForm {
+    fn from(CapClaim { candidates, wanted, seen }: &CapClaim) -> Self {
         let candidates = candidates.iter().map(|Candidate { entity, caps }| CandidateForm {
             entity: (*entity).into(),
             caps: caps.iter().map(StrictCapForm::from).collect(),
         });
         let index = |index: &usize| u32::try_from(*index).unwrap_or(u32::MAX);
-        let wanted = wanted.iter().map(|Wanted { insertion, choices }| WantedForm {
+        let wanted = wanted.iter().map(|WantedPlacement { insertion, choices }| WantedForm {
             insertion: ByteArray::new(insertion.0),
             choices: choices.iter().map(index).collect(),
         });
-        let seen = seen.iter().map(|Seen { insertion, entity, minute }| SeenRowsForm {
+        let seen = seen.iter().map(|SeenImpression { insertion, entity, minute }| SeenRowsForm {
             insertion: ByteArray::new(insertion.0),
             entity: (*entity).into(),
             minute: minute.0,
@@ -278,7 +279,7 @@ impl From<&Claim> for ClaimForm {
     }
 }
 
-impl TryFrom<ClaimForm> for Claim {
+impl TryFrom<ClaimForm> for CapClaim {
     type Error = WireError;
 
     fn try_from(form: ClaimForm) -> Result<Self, WireError> {
@@ -290,11 +291,11 @@ impl TryFrom<ClaimForm> for Claim {
             let choices = parts::read_list(choices, limits::STRICT_CANDIDATES, |choice| {
                 usize::try_from(choice).ok().filter(|at| *at <= limits::STRICT_CANDIDATES).ok_or(WireError::Range)
             })?;
-            Ok(Wanted { insertion: InsertionHash(ByteArray::into_array(insertion)), choices })
+            Ok(WantedPlacement { insertion: InsertionHash(ByteArray::into_array(insertion)), choices })
         };
         let seen = |SeenRowsForm { insertion, entity, minute }| {
             let insertion = InsertionHash(ByteArray::into_array(insertion));
-            Ok(Seen { insertion, entity: EntityForm::into(entity), minute: Minute(minute) })
+            Ok(SeenImpression { insertion, entity: EntityForm::into(entity), minute: Minute(minute) })
         };
         Ok(Self {
             candidates: parts::read_list(form.candidates, limits::STRICT_CANDIDATES, candidate)?,

@@ -3,7 +3,7 @@
 use crate::base::job_kinds::JobKind;
 use crate::jobs::context::{BackgroundJob, JobContext, JobReport};
 use crate::jobs::runs::JobRun;
-use crate::maintenance::reconcile::{self, Difference, Plan};
+use crate::maintenance::reconcile::{self, PersonDifference, ReconcilePlan};
 use crate::store::StoreError;
 use crate::store::tenants::Tenants;
 use serde_json::Value;
@@ -42,7 +42,7 @@ fn reconcile_people(context: &mut JobContext<'_>, run: &JobRun) -> Result<JobRep
     let mended =
         reconcile::mend(context.conn, context.rules, context.metrics, || (context.draw_inputs)(), &plan, &step)?;
     let left = if plan.differences.is_empty() { plan } else { make_plan(context)? };
-    let (large, small): (Vec<&Difference>, Vec<_>) = left.differences.iter().partition(|one| one.is_too_large);
+    let (large, small): (Vec<&PersonDifference>, Vec<_>) = left.differences.iter().partition(|one| one.is_too_large);
     if let Some(report) = report.as_object_mut() {
         report.insert("mended".to_owned(), mended.into());
         report.insert("left".to_owned(), json!(left.causes()));
@@ -55,7 +55,7 @@ fn reconcile_people(context: &mut JobContext<'_>, run: &JobRun) -> Result<JobRep
     Ok(JobReport { report, failed })
 }
 
-pub(crate) fn make_plan(context: &mut JobContext<'_>) -> Result<Plan, StoreError> {
+pub(crate) fn make_plan(context: &mut JobContext<'_>) -> Result<ReconcilePlan, StoreError> {
     // The plan reads everything once. Memory-mapped pages would stay in this process's memory.
     context.conn.pragma_update(None, "mmap_size", 0)?;
     context.conn.pragma_update(None, "cache_size", -64 * 1_024)?; // KiB
@@ -63,9 +63,10 @@ pub(crate) fn make_plan(context: &mut JobContext<'_>) -> Result<Plan, StoreError
     reconcile::plan(&snapshot, &context.rules.tenants, context.report_progress)
 }
 
-pub(crate) fn describe_plan(plan: &Plan, tenants: &Tenants) -> Value {
-    let name = |of: &Difference| tenants.by_no(of.tenant).map(|known| known.config.name.clone()).unwrap_or_default();
-    let named = |of: &Difference| json!({"tenant": name(of), "cause": of.cause.code(), "master": of.master.to_string(), "visitors": of.visitors});
+pub(crate) fn describe_plan(plan: &ReconcilePlan, tenants: &Tenants) -> Value {
+    let name =
+        |of: &PersonDifference| tenants.by_no(of.tenant).map(|known| known.config.name.clone()).unwrap_or_default();
+    let named = |of: &PersonDifference| json!({"tenant": name(of), "cause": of.cause.code(), "master": of.master.to_string(), "visitors": of.visitors});
     json!({
         "visitors": plan.visitors, "links": plan.links, "people": plan.people, "differences": plan.causes(),
         "first": plan.differences.iter().take(NAMED).map(named).collect::<Vec<_>>(),

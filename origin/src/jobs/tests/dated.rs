@@ -9,7 +9,7 @@ fn thread(origin: &Origin) -> JobThread {
     let data = origin.data().to_owned();
     let (wake, _) = sync_channel(1);
     let notes = Mutex::new(store::open(&data).unwrap());
-    let jobs = JobScheduler(Arc::new(SchedulerState { notes, stopping: AtomicBool::new(false), wake }));
+    let jobs = JobsHandle(Arc::new(HandleState { notes, stopping: AtomicBool::new(false), wake }));
     let rules = TxnRules {
         tenants: origin.rules.tenants.clone(),
         journal: crate::store::journal::ErasureJournal::open(&data).unwrap(),
@@ -42,7 +42,7 @@ fn a_timer_begins_nothing_that_goes_by_age_on_a_date_that_no_sync_vouches_for() 
     runs::request_run(&mut thread.conn, cut, clock::now()).unwrap().unwrap();
     for last in [0, clock::now() - VOUCHED_MS - 60_000, clock::now() + BACK_MS + 60_000] {
         thread.metrics.dated_ms.set(last);
-        assert!(thread.look().unwrap() <= LOOK);
+        assert!(thread.run_due_jobs().unwrap() <= LOOK);
         assert_eq!(ran(&thread, JobKind::Trim), [(Trigger::Timer, None)]);
         assert_eq!([JobKind::Retention, JobKind::Rollup].map(|job| ran(&thread, job)), [[], []]);
         assert_eq!(ran(&thread, JobKind::Activity), [(Trigger::Timer, Some(RunOutcome::Done))], "others run");
@@ -53,14 +53,14 @@ fn a_timer_begins_nothing_that_goes_by_age_on_a_date_that_no_sync_vouches_for() 
         .unwrap();
     let asked = runs::request_run(&mut thread.conn, by_call, clock::now()).unwrap().unwrap();
     assert_eq!((asked.no, asked.request.trigger), (cut.no, Trigger::Signal), "the one that waits");
-    thread.look().unwrap();
+    thread.run_due_jobs().unwrap();
     assert_eq!(
         ran(&thread, JobKind::Retention),
         [(Trigger::Signal, Some(RunOutcome::Done))],
         "a run on request is not held"
     );
     thread.metrics.dated_ms.set(clock::now() - VOUCHED_MS + 60_000);
-    thread.look().unwrap();
+    thread.run_due_jobs().unwrap();
     assert_eq!(ran(&thread, JobKind::Trim), [(Trigger::Timer, Some(RunOutcome::Done))]);
 }
 
@@ -76,12 +76,12 @@ fn a_timer_on_a_date_known_to_be_wrong_delivers_and_exposes_nothing() {
     thread.conn.execute(SEND, (origin.tenant("demo").no.0, store::signed(clock::now()))).unwrap();
     for wrong in [clock::now() - VOUCHED_MS - 60_000, clock::now() + BACK_MS + 60_000] {
         thread.metrics.dated_ms.set(wrong);
-        thread.look().unwrap();
+        thread.run_due_jobs().unwrap();
         assert_eq!(ran(&thread, JobKind::Send), []);
     }
     // If no edge ever synced, nothing can confirm or deny the date.
     thread.metrics.dated_ms.set(0);
-    thread.look().unwrap();
+    thread.run_due_jobs().unwrap();
     assert_eq!(ran(&thread, JobKind::Send), [(Trigger::Timer, Some(RunOutcome::Failed))]);
 }
 
@@ -104,7 +104,7 @@ fn what_takes_long_gives_way_to_a_send_that_is_due_and_goes_on_behind_it() {
         thread.run(&trim.unwrap()).unwrap();
         let cut = ran(&thread, JobKind::Trim) == [(Trigger::Signal, Some(RunOutcome::Interrupted))];
         assert_eq!(ran(&thread, JobKind::Send), if cut { vec![(Trigger::Timer, None)] } else { vec![] });
-        thread.look().unwrap();
+        thread.run_due_jobs().unwrap();
         let ended = |job| runs::list_runs(&thread.conn, Some(job), 10).unwrap().pop().unwrap();
         assert_eq!(ended(JobKind::Send).outcome, Some(RunOutcome::Failed));
         assert_eq!(

@@ -344,10 +344,10 @@ fn one_that_is_due_takes_its_turn_beside_a_send_that_goes_on() {
     let now = NOW + HOUR_MS;
     let due = materialized::next_due(&world.origin.conn, now).unwrap();
     assert_eq!(due, Some(NOW));
-    let at = |job, at| Timer { job, tenant: None, when: When::At(at), last: None };
+    let at = |job, at| Timer { job, tenant: None, when: TimerCondition::At(at), last: None };
     assert_eq!(
-        next(&[at(JobKind::Send, Some(now - 120)), at(JobKind::Materialise, due)], now),
-        Next::Due(JobKind::Materialise, None)
+        next_due_job(&[at(JobKind::Send, Some(now - 120)), at(JobKind::Materialise, due)], now),
+        NextDue::Due(JobKind::Materialise, None)
     );
 }
 

@@ -377,15 +377,15 @@ fn a_job_that_runs_when_its_work_is_due_waits_a_little_after_it_failed() {
     let timer = |at, outcome, ended| Timer {
         job: JobKind::Send,
         tenant: None,
-        when: When::At(at),
-        last: Some(Last { started: NOW - 99, ended, outcome: Some(outcome) }),
+        when: TimerCondition::At(at),
+        last: Some(LastRun { started: NOW - 99, ended, outcome: Some(outcome) }),
     };
-    let at = |timer: Timer| next(&[timer], NOW);
-    let due = Next::Due(JobKind::Send, None);
-    assert_eq!(at(timer(None, RunOutcome::Done, NOW)), Next::Never);
+    let at = |timer: Timer| next_due_job(&[timer], NOW);
+    let due = NextDue::Due(JobKind::Send, None);
+    assert_eq!(at(timer(None, RunOutcome::Done, NOW)), NextDue::Never);
     assert_eq!(at(timer(Some(NOW), RunOutcome::Done, NOW)), due);
-    assert_eq!(at(timer(Some(NOW + 3), RunOutcome::Done, NOW)), Next::At(NOW + 3));
-    assert_eq!(at(timer(Some(NOW - 50), RunOutcome::Failed, NOW - 10)), Next::At(NOW - 10 + AGAIN_MS));
+    assert_eq!(at(timer(Some(NOW + 3), RunOutcome::Done, NOW)), NextDue::At(NOW + 3));
+    assert_eq!(at(timer(Some(NOW - 50), RunOutcome::Failed, NOW - 10)), NextDue::At(NOW - 10 + AGAIN_MS));
     assert_eq!(at(timer(Some(NOW - 50), RunOutcome::Failed, NOW - AGAIN_MS)), due);
     assert_eq!(at(timer(Some(NOW - 50), RunOutcome::Failed, NOW + 9)), due, "the clock went back");
 }

@@ -9,7 +9,7 @@ use causeway_shared::identity::people::{DecidedClaims, FlagReason, NONE};
 use rusqlite::Connection;
 
 use super::gather::VisitorPosition;
-use super::{Cause, Difference, Plan, Speaking};
+use super::{DifferenceCause, PersonDifference, ReconcilePlan, RepresentativeRepair};
 use crate::store::tables::people;
 use crate::store::tenants::Tenants;
 use crate::store::{PersonNo, StoreError, TenantNo, visitor_at};
@@ -46,7 +46,7 @@ struct StoredRow {
 }
 
 /// The differences by master, start visitor and cause, with the number of visitors in the row at fault.
-type Found = BTreeMap<(u32, u32, Cause), usize>;
+type Found = BTreeMap<(u32, u32, DifferenceCause), usize>;
 
 /// Counts the people and finds the differences. `stored` is the flagged evidence of the store.
 pub(super) fn compare_people(
@@ -55,7 +55,7 @@ pub(super) fn compare_people(
     visitors: &[VisitorPosition],
     mut decided: DecidedClaims,
     stored: Vec<(u32, u32, FlagReason)>,
-) -> Result<Plan, StoreError> {
+) -> Result<ReconcilePlan, StoreError> {
     let flags = std::mem::take(&mut decided.flags);
     let mut sizes = vec![0_u32; decided.masters.len()];
     for master in &decided.masters {
@@ -79,8 +79,8 @@ pub(super) fn compare_people(
             None if tenants.by_no(row.tenant).is_ok() => {
                 let StoredRow { person, tenant, master, .. } = row;
                 let row = Some(PersonNo(person));
-                let (cause, start) = (Cause::Empty, master);
-                empty.push(Difference {
+                let (cause, start) = (DifferenceCause::Empty, master);
+                empty.push(PersonDifference {
                     cause,
                     tenant,
                     master,
@@ -97,10 +97,10 @@ pub(super) fn compare_people(
     groups.for_each(|lost| sides.lost(lost));
     let people = sides.sizes.iter().filter(|size| **size > 0).count() as u64;
     let differences = sides.found.iter().filter_map(|(what, there)| sides.difference(*what, *there)).chain(empty);
-    let differences: Vec<Difference> = differences.collect();
+    let differences: Vec<PersonDifference> = differences.collect();
     let wrong: BTreeSet<u32> = sides.found.keys().map(|(master, ..)| *master).collect();
     let speakers = wrong.into_iter().filter_map(|master| sides.speaking(master)).collect();
-    Ok(Plan { people, differences, representatives: speakers, ..Plan::default() })
+    Ok(ReconcilePlan { people, differences, representatives: speakers, ..ReconcilePlan::default() })
 }
 
 impl ComparedSides<'_> {
@@ -159,7 +159,7 @@ impl ComparedSides<'_> {
     }
 
     /// Notes a difference of a visitor's person.
-    fn wrong(&mut self, visitor: u32, cause: Cause, there: usize) {
+    fn wrong(&mut self, visitor: u32, cause: DifferenceCause, there: usize) {
         let master = self.master(visitor);
         let start = if self.large.contains_key(&master) { visitor } else { master };
         let known = self.found.entry((master, start, cause)).or_default();
@@ -168,16 +168,16 @@ impl ComparedSides<'_> {
 
     /// Notes the visitors whose row is missing.
     fn lost(&mut self, group: &[(u32, u32)]) {
-        self.all(group, Cause::NoRow);
+        self.all(group, DifferenceCause::NoRow);
     }
 
     /// Notes the same difference for all people with visitors in a row. A large person whose row it is gets at most one
     /// entry.
-    fn all(&mut self, group: &[(u32, u32)], cause: Cause) {
+    fn all(&mut self, group: &[(u32, u32)], cause: DifferenceCause) {
         for (row, visitor) in group {
             let home = self.large.get(&self.master(*visitor)).filter(|large| large.home == Some(*row));
             match home.map(|large| large.representative) {
-                Some(representative) if cause == Cause::NoRow => {
+                Some(representative) if cause == DifferenceCause::NoRow => {
                     self.wrong(representative.unwrap_or(*visitor), cause, group.len())
                 }
                 Some(_) => {}
@@ -192,12 +192,12 @@ impl ComparedSides<'_> {
         let Some((number, first)) = group.first().copied() else { return };
         let master = self.master(first);
         if group.iter().any(|(_, visitor)| self.tenant(*visitor) != Some(row.tenant)) {
-            return self.all(group, Cause::NoRow);
+            return self.all(group, DifferenceCause::NoRow);
         }
         let home_of = self.homes.get(&number).copied();
         let large = home_of.and_then(|master| Some((master, *self.large.get(&master)?)));
         if group.iter().any(|(_, visitor)| self.master(*visitor) != master) {
-            self.all(group, Cause::Together);
+            self.all(group, DifferenceCause::Together);
             if large.is_none() {
                 // The stored master and size cannot be compared, because the row mixes people.
                 return;
@@ -206,18 +206,18 @@ impl ComparedSides<'_> {
         let at = large.map_or(first, |(master, large)| large.representative.unwrap_or(master));
         let is_apart = self.size(master) as usize != group.len();
         if large.is_none() && is_apart && self.large.contains_key(&master) {
-            self.all(group, Cause::Apart);
+            self.all(group, DifferenceCause::Apart);
         } else if large.is_none() && is_apart {
-            self.wrong(at, Cause::Apart, group.len());
+            self.wrong(at, DifferenceCause::Apart, group.len());
         }
         if self.id(first) != Some(row.master) {
-            self.wrong(at, Cause::Master, group.len());
+            self.wrong(at, DifferenceCause::Master, group.len());
         }
         if self.visitors.get(first as usize).is_some_and(|at| at.weight != row.weight) {
-            self.wrong(at, Cause::Weight, group.len());
+            self.wrong(at, DifferenceCause::Weight, group.len());
         }
         if usize::try_from(row.devices) != Ok(group.len()) {
-            self.wrong(at, Cause::Devices, group.len());
+            self.wrong(at, DifferenceCause::Devices, group.len());
         }
     }
 
@@ -228,7 +228,7 @@ impl ComparedSides<'_> {
         for (visitor, at) in (0..).zip(self.visitors) {
             let unsure = decided.next_if(|(of, _)| *of == visitor);
             if at.weight != unsure.map_or(EvidenceWeight::LOGIN, |(_, weight)| *weight) {
-                self.wrong(visitor, Cause::Weight, 0);
+                self.wrong(visitor, DifferenceCause::Weight, 0);
             }
         }
     }
@@ -238,11 +238,15 @@ impl ComparedSides<'_> {
         let decided: BTreeSet<_> = decided.into_iter().collect();
         let stored: BTreeSet<_> = stored.into_iter().collect();
         for (visitor, ..) in decided.symmetric_difference(&stored) {
-            self.wrong(*visitor, Cause::Flag, 0);
+            self.wrong(*visitor, DifferenceCause::Flag, 0);
         }
     }
 
-    fn difference(&self, (master, start, cause): (u32, u32, Cause), there: usize) -> Option<Difference> {
+    fn difference(
+        &self,
+        (master, start, cause): (u32, u32, DifferenceCause),
+        there: usize,
+    ) -> Option<PersonDifference> {
         let (at, visitors) = (self.visitors.get(master as usize)?, self.size(master));
         let large = self.large.get(&master);
         let is_too_large =
@@ -251,14 +255,14 @@ impl ComparedSides<'_> {
         let there = u32::try_from(there).ok().filter(|there| *there <= limits::CROWD).unwrap_or(0);
         let around = if large.is_some() { 1 } else { visitors.max(there) };
         let (tenant, start) = (at.tenant(), self.id(start)?);
-        Some(Difference { cause, tenant, master: at.visitor, visitors, start, around, is_too_large, row: None })
+        Some(PersonDifference { cause, tenant, master: at.visitor, visitors, start, around, is_too_large, row: None })
     }
 
-    fn speaking(&self, master: u32) -> Option<Speaking> {
+    fn speaking(&self, master: u32) -> Option<RepresentativeRepair> {
         let LargePerson { home, representative } = self.large.get(&master)?;
         let at = self.visitors.get(master as usize)?;
         let visitor = self.id((*representative)?)?;
-        Some(Speaking { tenant: at.tenant(), master: at.visitor, visitor, keeps_row: home.is_some() })
+        Some(RepresentativeRepair { tenant: at.tenant(), master: at.visitor, visitor, keeps_row: home.is_some() })
     }
 }
 

@@ -20,11 +20,11 @@ fn quiet(_: u64, _: u64) -> Result<(), StoreError> {
     Ok(())
 }
 
-fn planned(origin: &Origin) -> Plan {
+fn planned(origin: &Origin) -> ReconcilePlan {
     plan(&origin.conn, &origin.rules.tenants, &quiet).unwrap()
 }
 
-fn mended(origin: &mut Origin, plan: &Plan) -> u64 {
+fn mended(origin: &mut Origin, plan: &ReconcilePlan) -> u64 {
     let Origin { conn, rules, metrics, now, .. } = origin;
     let mut seed = 0;
     let given = || {
@@ -216,8 +216,11 @@ fn mending_interrupted_between_any_two_transactions_is_completed_by_the_next_run
         let Origin { conn, rules, metrics, now, .. } = &mut origin;
         let mut left = end;
         // One difference per transaction, for the most points of interruption.
-        let each: Vec<Plan> =
-            plan.differences.iter().map(|one| Plan { differences: vec![*one], ..Plan::default() }).collect();
+        let each: Vec<ReconcilePlan> = plan
+            .differences
+            .iter()
+            .map(|one| ReconcilePlan { differences: vec![*one], ..ReconcilePlan::default() })
+            .collect();
         let ended = each.iter().take_while(|one| {
             let given = || {
                 left -= 1;

@@ -34,7 +34,7 @@ fn the_admin_side_is_answered_when_all_before_it_is_folded_and_an_edge_at_once()
     let call = |after| {
         let (reply, handed) = oneshot::channel();
         (
-            FolderWake::Outbox(OutboxCall {
+            FoldTrigger::Outbox(OutboxCall {
                 outbox: OutboxRequest { applied: vec![0], ..OutboxRequest::default() },
                 after,
                 reply,

@@ -442,7 +442,7 @@ fn what_waits_to_be_folded_of_who_is_to_be_erased_is_not_shown() {
     let record = LogRecord { seq: 1, ..LogRecord::of(facts) };
     let shown = |origin: &Origin, backlog: &crate::ingest::backlog::Backlog| {
         let reader = backlog.reader();
-        let view = StoreView::load_profile(&origin.conn, &reader).unwrap();
+        let view = StoreView::with_backlog(&origin.conn, &reader).unwrap();
         let found = read::load_visitor(&view, tenant, visitor(1)).unwrap().unwrap();
         let actions = read::whole(&view, &found, causeway_shared::base::time::Day(0)).unwrap();
         let actions: Vec<InsertionHash> = actions.actions().iter().map(|action| action.insertion).collect();

@@ -267,7 +267,7 @@ fn what_is_not_folded_yet_counts_and_what_is_erased_does_not() {
     // The first fact is repeated.
     let facts = [old, new].map(|fact| CheckedFact { tenant, fact }).to_vec();
     let reader = Backlog::of(0, vec![LogRecord { seq: 1, ..LogRecord::of(facts) }]).reader();
-    let view = StoreView::load_profile(&origin.conn, &reader).unwrap();
+    let view = StoreView::with_backlog(&origin.conn, &reader).unwrap();
     let row = read::load_visitor(&view, tenant, of).unwrap().unwrap();
     let events = read::load_events(&view, &row).unwrap();
     assert_eq!((events.total_events("saved"), events.last("saved")), (Exactly(2), Some(Minute::at(NOW))));

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{OnPage, Placement, Question, of_placement};
+use super::{OnPage, PageDecision, Placement, of_placement};
 use crate::ads::catalogue::{BoundCap, CandidateAd};
 use crate::targeting::filter::FilterField;
 
@@ -103,11 +103,11 @@ impl NoAd {
     }
 }
 
-impl Question<'_> {
+impl PageDecision<'_> {
     /// Outcomes of all [`CompiledCatalogue::offers`](crate::ads::catalogue::CompiledCatalogue::offers), in order, for each
     /// placement.
     #[must_use]
-    pub fn fates(&self, granted: Option<&[Option<usize>]>) -> Vec<Vec<AdOutcome>> {
+    pub fn outcomes(&self, granted: Option<&[Option<usize>]>) -> Vec<Vec<AdOutcome>> {
         let (decided, barred) = self.walk(granted, false);
         let mut page = OnPage { barred, ..self.shown_page() };
         let each = self.placements.iter().zip(decided).enumerate().map(|(number, (placement, decided))| {
@@ -128,7 +128,7 @@ impl Question<'_> {
         let worths: Vec<u64> = self.worths_on(placement).into_iter().map(Option::unwrap_or_default).collect();
         let rank = |place: usize| (std::cmp::Reverse(worths.get(place).copied().unwrap_or(0)), place);
         let fate = |(place, (offer, worth)): (usize, (&CandidateAd, &u64))| match self
-            .hindrance(placement, offer, *worth, page)
+            .refusal_of(placement, offer, *worth, page)
         {
             Some(fate) => fate,
             None if won == Some(place) => AdOutcome::Won,
@@ -140,7 +140,7 @@ impl Question<'_> {
     }
 
     /// Reason why an ad cannot be placed; `None` if it can.
-    fn hindrance(
+    fn refusal_of(
         &self,
         placement: &Placement<'_>,
         offer: &CandidateAd,
@@ -171,7 +171,7 @@ impl Question<'_> {
         if worth < placement.floor_micros {
             return Some(AdOutcome::Floor);
         }
-        self.on_page(offer, terms, page).or_else(|| self.capped(offer, page))
+        self.on_page(offer, terms, page).or_else(|| self.reached_cap(offer, page))
     }
 
     /// Fields that leave it unknown whether an ad's targeting matches, on a placement; empty unless

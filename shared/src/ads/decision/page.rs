@@ -1,6 +1,6 @@
 //! Rules of a page: which ads may appear together.
 
-use super::{AdOutcome, Question};
+use super::{AdOutcome, PageDecision};
 use crate::ads::catalogue::{CampaignTerms, CandidateAd};
 
 /// The page so far.
@@ -13,7 +13,7 @@ pub(super) struct OnPage<'a> {
     pub(super) barred: Vec<usize>,
 }
 
-impl<'a> Question<'a> {
+impl<'a> PageDecision<'a> {
     /// The page as earlier calls left it. An ad that is no longer in the catalogue is ignored.
     pub(super) fn shown_page(&self) -> OnPage<'a> {
         let shown = self.given.shown.iter().filter_map(|ad| self.catalogue.ad(*ad)).collect();

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::worth::AdWorth;
-use super::{Given, Person};
+use super::{DecidedPerson, DecisionInputs};
 use crate::ads::catalogue::{AdSet, CampaignTerms, CompiledCatalogue};
 use crate::facts::actions::ViewType;
 use crate::targeting::filter::{FilterField, FilterMatches, FilterSubject};
@@ -45,8 +45,8 @@ impl PlacementKind {
         catalogue: &CompiledCatalogue,
         worth: &AdWorth<'_>,
         subject: &FilterSubject<'_>,
-        person: Option<&Person<'_>>,
-        given: &Given<'_>,
+        person: Option<&DecidedPerson<'_>>,
+        given: &DecisionInputs<'_>,
     ) -> Self {
         let arms = person.map_or(&[][..], |person| &person.arms);
         let gets = |terms: &CampaignTerms| {

@@ -59,11 +59,11 @@ fn at_noon() -> Millis {
     EPOCH_MS + u64::from(now().0) * 60_000
 }
 
-fn given<'a>(now: Millis) -> Given<'a> {
-    Given { now, ..Given::default() }
+fn given<'a>(now: Millis) -> DecisionInputs<'a> {
+    DecisionInputs { now, ..DecisionInputs::default() }
 }
 
-fn noon<'a>() -> Given<'a> {
+fn noon<'a>() -> DecisionInputs<'a> {
     given(at_noon())
 }
 
@@ -78,7 +78,7 @@ fn chosen(
     subject: &FilterSubject<'_>,
     placements: &[Placement<'_>],
 ) -> Vec<Result<u32, NoAd>> {
-    let question = Question::new(catalogue, Some(&Person::default()), subject, placements.to_vec(), noon());
+    let question = PageDecision::new(catalogue, Some(&DecidedPerson::default()), subject, placements.to_vec(), noon());
     question.decide(None).into_iter().map(|one| one.map(|place| catalogue.offers[place].entity.ad)).collect()
 }
 
@@ -87,8 +87,8 @@ fn placed(catalogue: &CompiledCatalogue, held: &[Vec<AdAction>], placements: &[&
     let packed: Vec<Vec<u8>> =
         held.iter().map(|one| one.iter().copied().collect::<ActionList>().pack_actions()).collect();
     let actions = packed.iter().map(|bytes| PackedActions::read(bytes).unwrap()).collect();
-    let (person, nobody) = (Person { actions, ..Person::default() }, FilterSubject::default());
-    let decided = Question::new(catalogue, Some(&person), &nobody, sized(placements), noon()).decide(None);
+    let (person, nobody) = (DecidedPerson { actions, ..DecidedPerson::default() }, FilterSubject::default());
+    let decided = PageDecision::new(catalogue, Some(&person), &nobody, sized(placements), noon()).decide(None);
     decided.into_iter().map(|one| one.map(|place| catalogue.offers[place].entity.ad)).collect()
 }
 
@@ -121,9 +121,9 @@ fn the_trace_names_the_binding_cap_and_its_count() {
         all["ad"][1]["sizes"] = json!([[300, 250]]);
     });
     let bytes: Vec<u8> = (1..=3).map(|n| seen(&catalogue, 1, n, now())).collect::<ActionList>().pack_actions();
-    let person = Person { actions: vec![PackedActions::read(&bytes).unwrap()], ..Person::default() };
-    let question = Question::new(&catalogue, Some(&person), &FilterSubject::default(), sized(&[TOP]), noon());
-    let fates = question.fates(None).remove(0);
+    let person = DecidedPerson { actions: vec![PackedActions::read(&bytes).unwrap()], ..DecidedPerson::default() };
+    let question = PageDecision::new(&catalogue, Some(&person), &FilterSubject::default(), sized(&[TOP]), noon());
+    let fates = question.outcomes(None).remove(0);
     let [AdOutcome::Capped(bound, 3), AdOutcome::Size, AdOutcome::Won, AdOutcome::Outbid] = fates[..] else {
         unreachable!("{fates:?}")
     };
@@ -159,8 +159,8 @@ fn an_insertion_in_two_histories_counts_once_and_reservations_count() {
 #[test]
 fn an_anonymous_request_gets_only_ads_without_caps() {
     let catalogue = catalogue(|all| all["advertiser"][0]["caps"] = cap("impression", 9, 1, "days"));
-    let question = Question::new(&catalogue, None, &FilterSubject::default(), sized(&[&[], &[]]), noon());
-    assert_eq!(question.fates(None)[0], [AdOutcome::Nobody, AdOutcome::Nobody, AdOutcome::Nobody, AdOutcome::Won]);
+    let question = PageDecision::new(&catalogue, None, &FilterSubject::default(), sized(&[&[], &[]]), noon());
+    assert_eq!(question.outcomes(None)[0], [AdOutcome::Nobody, AdOutcome::Nobody, AdOutcome::Nobody, AdOutcome::Won]);
     assert_eq!(question.decide(None)[1], Err(NoAd::AllCapped));
     assert_eq!(placed(&catalogue, &[], &[&[]]), [Ok(1)], "a visitor that was just minted can be counted");
 }
@@ -179,7 +179,7 @@ fn why_there_is_none() {
 /// Outcomes for the first placement, of any size, in front of a person without a history.
 fn fates(catalogue: &CompiledCatalogue, subject: &FilterSubject<'_>) -> Vec<AdOutcome> {
     let any = vec![Placement::default()];
-    Question::new(catalogue, Some(&Person::default()), subject, any, noon()).fates(None).remove(0)
+    PageDecision::new(catalogue, Some(&DecidedPerson::default()), subject, any, noon()).outcomes(None).remove(0)
 }
 
 #[test]
@@ -238,9 +238,9 @@ fn an_ad_needs_the_targeting_of_its_campaign_and_its_group() {
     assert_eq!(fates(&catalogue, &page)[..3], [AdOutcome::Targeting, AdOutcome::Targeting, AdOutcome::Won]);
     // A condition on seen ads is counted from the actions.
     let bytes: Vec<u8> = [seen(&catalogue, 4, 1, now())].into_iter().collect::<ActionList>().pack_actions();
-    let known = Person { actions: vec![PackedActions::read(&bytes).unwrap()], ..Person::default() };
-    let question = Question::new(&catalogue, Some(&known), &both, vec![Placement::default()], noon());
-    assert_eq!(question.fates(None)[0][..3], [AdOutcome::Won, AdOutcome::Outbid, AdOutcome::Outbid]);
+    let known = DecidedPerson { actions: vec![PackedActions::read(&bytes).unwrap()], ..DecidedPerson::default() };
+    let question = PageDecision::new(&catalogue, Some(&known), &both, vec![Placement::default()], noon());
+    assert_eq!(question.outcomes(None)[0][..3], [AdOutcome::Won, AdOutcome::Outbid, AdOutcome::Outbid]);
 }
 
 #[test]
@@ -268,9 +268,9 @@ fn a_roadblock_fills_the_page_or_is_not_there() {
     assert_eq!(chosen(&catalogue, &nobody, &[any; 3]), [Ok(3), Ok(4), Err(NoAd::AllCapped)], "two ads fill no three");
     let small = Placement { sizes: &[[300, 250]], ..any };
     assert_eq!(chosen(&catalogue, &nobody, &[any, small]), [Ok(3), Ok(4)]);
-    let question = Question::new(&catalogue, None, &nobody, vec![any, small], noon());
+    let question = PageDecision::new(&catalogue, None, &nobody, vec![any, small], noon());
     assert_eq!(
-        question.fates(None)[0],
+        question.outcomes(None)[0],
         [AdOutcome::Roadblock, AdOutcome::Roadblock, AdOutcome::Won, AdOutcome::Outbid]
     );
 }
@@ -279,10 +279,10 @@ fn a_roadblock_fills_the_page_or_is_not_there() {
 fn one_by_one(catalogue: &CompiledCatalogue, count: usize) -> Vec<Result<u32, NoAd>> {
     let (mut shown, mut all) = (Vec::new(), Vec::new());
     for _ in 0..count {
-        let given = Given { shown: &shown, ..noon() };
-        let question = Question::new(
+        let given = DecisionInputs { shown: &shown, ..noon() };
+        let question = PageDecision::new(
             catalogue,
-            Some(&Person::default()),
+            Some(&DecidedPerson::default()),
             &FilterSubject::default(),
             vec![Placement::default()],
             given,
@@ -312,9 +312,9 @@ fn a_roadblock_keeps_the_page_that_it_fills_and_comes_to_no_other() {
     let catalogue = catalogue(|all| all["campaign"][0]["roadblock"] = json!(true));
     let (nobody, any) = (FilterSubject::default(), Placement::default());
     let place = |shown: &[u32], count| {
-        let given = Given { shown, ..noon() };
-        let question = Question::new(&catalogue, Some(&Person::default()), &nobody, vec![any; count], given);
-        let fates = question.fates(None).remove(0);
+        let given = DecisionInputs { shown, ..noon() };
+        let question = PageDecision::new(&catalogue, Some(&DecidedPerson::default()), &nobody, vec![any; count], given);
+        let fates = question.outcomes(None).remove(0);
         let decided =
             question.decide(None).into_iter().map(|one| one.ok().map(|place| catalogue.offers[place].entity.ad));
         (decided.collect::<Vec<_>>(), fates)
@@ -345,7 +345,7 @@ fn roadblocks_that_cannot_fill_the_page_are_not_tried_one_by_one() {
     });
     let (nobody, any) = (FilterSubject::default(), Placement::default());
     let small = Placement { sizes: &[[300, 250]], ..any };
-    let question = Question::new(&catalogue, None, &nobody, vec![any, small], noon());
+    let question = PageDecision::new(&catalogue, None, &nobody, vec![any, small], noon());
     let tried = std::cell::Cell::new(0);
     let (_, barred) = question.filled(|page| {
         tried.set(tried.get() + 1);
@@ -386,10 +386,15 @@ fn a_bid_per_click_is_worth_what_the_model_expects_of_this_person() {
     });
     let worths = |scores: Option<&ModelScores>, actions: &[AdAction], now: Millis| {
         let packed = actions.iter().copied().collect::<ActionList>().pack_actions();
-        let person = Person { actions: vec![PackedActions::read(&packed).unwrap()], ..Person::default() };
+        let person = DecidedPerson { actions: vec![PackedActions::read(&packed).unwrap()], ..DecidedPerson::default() };
         let any = vec![Placement::default()];
-        let question =
-            Question::new(&catalogue, Some(&person), &FilterSubject::default(), any, Given { scores, ..given(now) });
+        let question = PageDecision::new(
+            &catalogue,
+            Some(&person),
+            &FilterSubject::default(),
+            any,
+            DecisionInputs { scores, ..given(now) },
+        );
         let won = catalogue.offers[question.decide(None)[0].unwrap()].entity.ad;
         (won, [1, 2, 3, 4].map(|ad| question.worth(0, catalogue.index_of(ad).unwrap())))
     };
@@ -429,15 +434,15 @@ fn the_number_of_devices_affects_the_decision_like_segments_and_the_last_action(
         let scores = ModelScores::new(&model, &catalogue).unwrap();
         let action = seen_before.map(|minutes| seen(&catalogue, 4, 1, Minute(now().0 - minutes)));
         let packed = action.into_iter().collect::<ActionList>().pack_actions();
-        let person = Person { actions: vec![PackedActions::read(&packed).unwrap()], ..Person::default() };
+        let person = DecidedPerson { actions: vec![PackedActions::read(&packed).unwrap()], ..DecidedPerson::default() };
         let of = crate::targeting::filter::SubjectPerson {
             devices,
             segments,
             ..crate::targeting::filter::SubjectPerson::default()
         };
         let subject = FilterSubject { person: Some(of), ..FilterSubject::default() };
-        let given = Given { scores: Some(&scores), ..noon() };
-        let decided = Question::new(&catalogue, Some(&person), &subject, sized(&[&[]]), given).decide(None);
+        let given = DecisionInputs { scores: Some(&scores), ..noon() };
+        let decided = PageDecision::new(&catalogue, Some(&person), &subject, sized(&[&[]]), given).decide(None);
         catalogue.offers[decided[0].unwrap()].entity.ad
     };
     let recency = ModelFeature::Recency(crate::ads::model::features::bucket(60));
@@ -477,18 +482,20 @@ fn tested() -> CompiledCatalogue {
 
 fn codes(
     catalogue: &CompiledCatalogue,
-    person: Option<&Person<'_>>,
+    person: Option<&DecidedPerson<'_>>,
     sizes: &[[u32; 2]],
-) -> (Decided, Vec<&'static str>) {
-    let question = Question::new(catalogue, person, &FilterSubject::default(), sized(&[sizes]), noon());
-    let codes = question.fates(None).remove(0).into_iter().map(AdOutcome::code).collect();
+) -> (PlacementOutcome, Vec<&'static str>) {
+    let question = PageDecision::new(catalogue, person, &FilterSubject::default(), sized(&[sizes]), noon());
+    let codes = question.outcomes(None).remove(0).into_iter().map(AdOutcome::code).collect();
     (question.decide(None).remove(0), codes)
 }
 
 #[test]
 fn a_person_sees_the_ads_of_its_arm_and_the_control_and_anonymous_requests_see_none() {
     let catalogue = tested();
-    let of = |arms: [Option<u8>; 2]| codes(&catalogue, Some(&Person { arms: arms.to_vec(), ..Person::default() }), TOP);
+    let of = |arms: [Option<u8>; 2]| {
+        codes(&catalogue, Some(&DecidedPerson { arms: arms.to_vec(), ..DecidedPerson::default() }), TOP)
+    };
     assert_eq!(of([Some(1), None]), (Ok(0), vec!["won", "arm", "size", "outbid"]));
     assert_eq!(of([Some(2), None]), (Ok(1), vec!["arm", "won", "size", "outbid"]));
     assert_eq!(of([Some(3), None]), (Ok(3), vec!["holdout", "holdout", "size", "won"]));
@@ -501,8 +508,8 @@ fn a_person_sees_the_ads_of_its_arm_and_the_control_and_anonymous_requests_see_n
 fn a_page_takes_part_in_an_experiment_whatever_the_arm_of_its_person() {
     let catalogue = tested();
     let met = |arms: Option<u8>, subject: &FilterSubject<'_>, sizes: &[[u32; 2]], now| {
-        let person = Person { arms: vec![arms, None], ..Person::default() };
-        Question::new(&catalogue, Some(&person), subject, sized(&[sizes]), given(now)).exposing_experiments()
+        let person = DecidedPerson { arms: vec![arms, None], ..DecidedPerson::default() };
+        PageDecision::new(&catalogue, Some(&person), subject, sized(&[sizes]), given(now)).exposing_experiments()
     };
     for arms in [Some(1), Some(2), Some(3), None] {
         assert_eq!(met(arms, &FilterSubject::default(), TOP, at_noon()), [0].into(), "{arms:?}");
@@ -518,7 +525,8 @@ fn a_page_takes_part_in_an_experiment_whatever_the_arm_of_its_person() {
     });
     let met_with = |keywords: &[&str]| {
         let subject = FilterSubject { keywords, ..FilterSubject::default() };
-        Question::new(&over, Some(&Person::default()), &subject, sized(&[TOP]), noon()).exposing_experiments()
+        PageDecision::new(&over, Some(&DecidedPerson::default()), &subject, sized(&[TOP]), noon())
+            .exposing_experiments()
     };
     assert_eq!(
         (met_with(&[]), met_with(&["shoes"])),
@@ -537,11 +545,12 @@ fn only_recipients_see_a_limited_offer_and_a_code_is_requested_when_it_would_be_
     };
     let with = |catalogue: &CompiledCatalogue, holding: Option<Holding>, placements: &[&[[u32; 2]]]| {
         let units = holding.map(|holding| (1, holding)).into_iter().collect();
-        let person = Person { units, ..Person::default() };
-        let question = Question::new(catalogue, Some(&person), &FilterSubject::default(), sized(placements), noon());
+        let person = DecidedPerson { units, ..DecidedPerson::default() };
+        let question =
+            PageDecision::new(catalogue, Some(&person), &FilterSubject::default(), sized(placements), noon());
         let shown = question.decide(None).remove(0).map(|place| &catalogue.offers[place]);
         let unit = shown.ok().and_then(|offer| question.unit(offer));
-        let codes: Vec<&str> = question.fates(None).remove(0).into_iter().map(AdOutcome::code).collect();
+        let codes: Vec<&str> = question.outcomes(None).remove(0).into_iter().map(AdOutcome::code).collect();
         (shown.map(|offer| offer.entity.ad), unit, question.wants_unit(None), codes)
     };
     let plain = limited(&|_| ());
@@ -557,8 +566,8 @@ fn only_recipients_see_a_limited_offer_and_a_code_is_requested_when_it_would_be_
         all["campaign"][1]["caps"] = cap("impression", 9, 1, "days");
     });
     let strict_choices = |holding| {
-        let person = Person { units: [(1, holding)].into_iter().collect(), ..Person::default() };
-        Question::new(&strict, Some(&person), &FilterSubject::default(), sized(&[TOP]), noon()).strict(|_| false)
+        let person = DecidedPerson { units: [(1, holding)].into_iter().collect(), ..DecidedPerson::default() };
+        PageDecision::new(&strict, Some(&person), &FilterSubject::default(), sized(&[TOP]), noon()).strict(|_| false)
     };
     assert_eq!([Holding::May, Holding::Has(3)].map(strict_choices), [vec![vec![2]], vec![vec![]]]);
     // A sold-out offer is requested last.
@@ -569,8 +578,8 @@ fn only_recipients_see_a_limited_offer_and_a_code_is_requested_when_it_would_be_
             all["campaign"][campaign]["bid"] = json!({ "cpm_micros": bid });
         }
     });
-    let person = Person { units: [(1, Holding::May)].into_iter().collect(), ..Person::default() };
-    let question = Question::new(&both, Some(&person), &FilterSubject::default(), sized(&[TOP]), noon());
+    let person = DecidedPerson { units: [(1, Holding::May)].into_iter().collect(), ..DecidedPerson::default() };
+    let question = PageDecision::new(&both, Some(&person), &FilterSubject::default(), sized(&[TOP]), noon());
     let ads = |empty| {
         let [choices] = &question.strict(|campaign| empty && campaign == 1)[..] else { return Vec::new() };
         choices.iter().map(|place| both.offers[*place].entity.ad).collect()
@@ -613,9 +622,9 @@ fn a_cap_of_so_many_hours_needs_what_a_snapshot_holds() {
     let since = Day(Minute::at(noon().now).day().0 - (limits::SNAPSHOT_WINDOWS[0] - 1));
     let queried = QueriedNames::default();
     let sub = profile.sub_profile_within(SnapshotVersion::default(), true, &SnapshotRoom::whole(since, &queried));
-    let person = Person { actions: sub.actions().into_iter().collect(), ..Person::default() };
+    let person = DecidedPerson { actions: sub.actions().into_iter().collect(), ..DecidedPerson::default() };
     let decided =
-        Question::new(&catalogue, Some(&person), &FilterSubject::default(), sized(&[&[]]), noon()).decide(None);
+        PageDecision::new(&catalogue, Some(&person), &FilterSubject::default(), sized(&[&[]]), noon()).decide(None);
     let ad = catalogue.offers[decided[0].unwrap()].entity.ad;
     assert_eq!(ad, 3, "the impression of 715 hours ago reaches the cap");
 }
@@ -633,8 +642,8 @@ fn a_campaign_that_cannot_fill_the_page_keeps_no_strict_ad_from_being_asked_for(
             all["campaign"][strict]["bid"] = json!({ "cpm_micros": 5 });
         }
     });
-    let (person, nobody, any) = (Person::default(), FilterSubject::default(), Placement::default());
-    let question = Question::new(&catalogue, Some(&person), &nobody, vec![any, any], noon());
+    let (person, nobody, any) = (DecidedPerson::default(), FilterSubject::default(), Placement::default());
+    let question = PageDecision::new(&catalogue, Some(&person), &nobody, vec![any, any], noon());
     let choices = question.strict(|_| false);
     assert!(choices.iter().all(|choices| choices.len() > 1), "{choices:?}");
     let granted: Vec<Option<usize>> = vec![choices[0].first().copied(), choices[1].get(1).copied()];

@@ -9,7 +9,7 @@ use crate::base::time::Minute;
 use crate::facts::actions::{ActionQuestion, ActionType, ViewType, ViewTypes};
 use crate::targeting::filter::FilterSubject;
 
-use super::Person;
+use super::DecidedPerson;
 
 /// Default click rate without a model: one click per thousand impressions, in billionths.
 pub const CTR_PPB: u32 = 1_000_000;
@@ -54,7 +54,7 @@ impl<'a> AdWorth<'a> {
     pub(super) fn new(
         catalogue: &'a CompiledCatalogue,
         scores: Option<&'a ModelScores>,
-        person: Option<&Person<'_>>,
+        person: Option<&DecidedPerson<'_>>,
         subject: &FilterSubject<'_>,
         now: Millis,
     ) -> Self {
@@ -98,7 +98,7 @@ impl<'a> CallPredictor<'a> {
     fn new(
         catalogue: &CompiledCatalogue,
         scores: &'a ModelScores,
-        person: Option<&Person<'_>>,
+        person: Option<&DecidedPerson<'_>>,
         subject: &FilterSubject<'_>,
         now: Millis,
     ) -> Self {

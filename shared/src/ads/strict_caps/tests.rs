@@ -29,12 +29,12 @@ fn insertion(n: u32) -> InsertionHash {
     InsertionHash([a, b, c, d, 0, 0])
 }
 
-fn claim(limit: u32, insertions: &[u32], seen: &[u32]) -> Claim {
+fn claim(limit: u32, insertions: &[u32], seen: &[u32]) -> CapClaim {
     let caps = vec![StrictCap { level: AdLevel::Campaign, limit, window: DAY }];
-    let seen = seen.iter().map(|n| Seen { insertion: insertion(*n), entity: ad(9), minute: noon() });
-    Claim {
+    let seen = seen.iter().map(|n| SeenImpression { insertion: insertion(*n), entity: ad(9), minute: noon() });
+    CapClaim {
         candidates: vec![Candidate { entity: ad(1), caps: caps.clone() }, Candidate { entity: ad(2), caps }],
-        wanted: insertions.iter().map(|n| Wanted { insertion: insertion(*n), choices: vec![0, 1] }).collect(),
+        wanted: insertions.iter().map(|n| WantedPlacement { insertion: insertion(*n), choices: vec![0, 1] }).collect(),
         seen: seen.collect(),
     }
 }
@@ -46,7 +46,7 @@ struct World {
 }
 
 impl World {
-    fn call(&mut self, call: &Call, now: Minute) -> Answer {
+    fn call(&mut self, call: &CapCall, now: Minute) -> Answer {
         let tenant = "pub".parse().unwrap();
         let (_, call) = wire::decode_call(&wire::encode_call(&tenant, call)).unwrap();
         let to = call.to;
@@ -54,8 +54,8 @@ impl World {
         let step = object.call(call, now);
         self.stored.insert(to, wire::encode_object(&object));
         let forwarded = match step {
-            Step::Answer(answer) => return wire::decode_answer(&wire::encode_answer(&answer)).unwrap(),
-            Step::Forward(forwarded) => forwarded,
+            CapStep::Answer(answer) => return wire::decode_answer(&wire::encode_answer(&answer)).unwrap(),
+            CapStep::Forward(forwarded) => forwarded,
         };
         assert!(forwarded.to < to, "ids only get smaller");
         let answer = self.call(&forwarded, now);
@@ -65,20 +65,20 @@ impl World {
         answer
     }
 
-    fn object(&self, of: VisitorId) -> Object {
+    fn object(&self, of: VisitorId) -> CapObject {
         wire::decode_object(self.stored.get(&of).map_or(&[], Vec::as_slice)).unwrap()
     }
 
-    fn claim(&mut self, of: usize, epoch: u64, members: &[usize], claim: Claim, now: Minute) -> Vec<u32> {
+    fn claim(&mut self, of: usize, epoch: u64, members: &[usize], claim: CapClaim, now: Minute) -> Vec<u32> {
         let members = members.iter().map(|n| visitor(*n)).collect();
-        let links = Some(Links { epoch: Epoch(epoch), members });
-        let call = Call { to: visitor(of), links, entries: Entries::new(), ask: Ask::Claim(claim) };
+        let links = Some(KnownLinks { epoch: Epoch(epoch), members });
+        let call = CapCall { to: visitor(of), links, entries: Entries::new(), ask: CapRequest::Claim(claim) };
         self.call(&call, now).granted.values().map(|entry| entry.entity.ad).collect()
     }
 
     fn confirm(&mut self, of: usize, n: u32, now: Minute) -> bool {
-        let ask = Ask::Confirm(insertion(n));
-        let call = Call { to: visitor(of), links: None, entries: Entries::new(), ask };
+        let ask = CapRequest::Confirm(insertion(n));
+        let call = CapCall { to: visitor(of), links: None, entries: Entries::new(), ask };
         !self.call(&call, now).granted.is_empty()
     }
 }
@@ -199,12 +199,12 @@ fn no_ad_is_granted_while_an_older_membership_names_a_smaller_visitor() {
 #[test]
 fn a_full_object_grants_nothing() {
     let mut world = World::default();
-    let entry = Entry { entity: ad(5), minute: noon(), confirmed: true, keep: 60 };
+    let entry = CapEntry { entity: ad(5), minute: noon(), confirmed: true, keep: 60 };
     let many = u32::try_from(limits::STRICT_ENTRIES).unwrap() + 1;
     let entries: Entries = (1..=many).map(|n| (insertion(n), entry)).collect();
-    let ask = Ask::Claim(claim(u32::MAX, &[0], &[]));
-    let links = Some(Links { epoch: Epoch(0), members: vec![visitor(1)] });
-    let call = Call { to: visitor(1), links, entries, ask };
+    let ask = CapRequest::Claim(claim(u32::MAX, &[0], &[]));
+    let links = Some(KnownLinks { epoch: Epoch(0), members: vec![visitor(1)] });
+    let call = CapCall { to: visitor(1), links, entries, ask };
     assert_eq!(world.call(&call, noon()).granted, Entries::new());
     assert_eq!(world.object(visitor(1)).entries.len(), limits::STRICT_ENTRIES);
     let at = |minutes| Minute(noon().0 + minutes);
@@ -220,8 +220,8 @@ fn an_impression_confirmed_a_day_early_by_a_slow_clock_counts_on_the_day_it_was_
     assert_eq!(world.claim(1, 0, &[1], claim(1, &[1], &[]), before), [1]);
     assert!(world.confirm(1, 1, before), "the edge has it at midnight");
     let seen_claim = |n, seen| {
-        let seen = vec![Seen { insertion: insertion(seen), entity: ad(1), minute: midnight }];
-        Claim { seen, ..claim(1, &[n], &[]) }
+        let seen = vec![SeenImpression { insertion: insertion(seen), entity: ad(1), minute: midnight }];
+        CapClaim { seen, ..claim(1, &[n], &[]) }
     };
     assert_eq!(world.claim(1, 0, &[1], seen_claim(2, 1), Minute(midnight.0 + 60)), [0; 0], "the day's one was seen");
     assert_eq!(
@@ -267,11 +267,11 @@ proptest! {
                     knowing[of - 1] |= knows;
                     let names: Vec<u32> = (0..placements).map(|_| { next += 1; next }).collect();
                     let (epoch, members) = if knows { (1, vec![1, 2, 3]) } else { (0, vec![of]) };
-                    let call = Call {
+                    let call = CapCall {
                         to: visitor(of),
-                        links: Some(Links { epoch: Epoch(epoch), members: members.into_iter().map(visitor).collect() }),
+                        links: Some(KnownLinks { epoch: Epoch(epoch), members: members.into_iter().map(visitor).collect() }),
                         entries: Entries::new(),
-                        ask: Ask::Claim(claim(limit, &names, &[])),
+                        ask: CapRequest::Claim(claim(limit, &names, &[])),
                     };
                     let granted = world.call(&call, now).granted;
                     let all_know = knowing.iter().all(|knows| *knows);
@@ -296,8 +296,8 @@ fn who_is_between_two_objects_keeps_what_it_passes_on() {
     let mut world = World::default();
     let (c, b, a) = (visitor(1), visitor(2), visitor(3));
     let mut granted = |to, epoch, members: &[VisitorId], n: u32, minute: u32| {
-        let links = Some(Links { epoch: Epoch(epoch), members: members.to_vec() });
-        let call = Call { to, links, entries: Entries::new(), ask: Ask::Claim(claim(2, &[n], &[])) };
+        let links = Some(KnownLinks { epoch: Epoch(epoch), members: members.to_vec() });
+        let call = CapCall { to, links, entries: Entries::new(), ask: CapRequest::Claim(claim(2, &[n], &[])) };
         world.call(&call, Minute(noon().0 + minute)).granted.len()
     };
     assert_eq!([granted(a, 0, &[a], 1, 0), granted(a, 0, &[a], 2, 0)], [1, 1], "alone, two of two");

@@ -76,12 +76,12 @@ impl Draw {
     }
 }
 
-fn look(all: u64, sampled: u64, found: u64) -> Look {
-    Look::new(all, sampled, found).unwrap()
+fn look(all: u64, sampled: u64, found: u64) -> SampleResult {
+    SampleResult::new(all, sampled, found).unwrap()
 }
 
 /// Wilson's interval as in textbooks, in whole people; without its `z`² terms it is Wald's.
-fn textbook(look: &Look, wilson: bool) -> (u64, u64) {
+fn textbook(look: &SampleResult, wilson: bool) -> (u64, u64) {
     let (all, n) = (look.population as f64, look.sampled as f64);
     let (p, m) = (look.found as f64 / n, n * (all - 1.0) / (all - n));
     let weight = if wilson { Z95 * Z95 / m } else { 0.0 };
@@ -90,7 +90,7 @@ fn textbook(look: &Look, wilson: bool) -> (u64, u64) {
     (end(-1.0).max(0.0).floor() as u64, end(1.0).ceil() as u64)
 }
 
-fn holds(size: &Size, meant: u64) -> bool {
+fn holds(size: &AudienceSize, meant: u64) -> bool {
     (size.least..=size.most).contains(&meant)
 }
 
@@ -172,7 +172,7 @@ fn every_share_is_in_the_interval_of_at_least_93_per_cent_of_samples() {
 }
 
 /// Looks until the plan stops; returns the last look and the number of looks.
-fn run(draw: &mut Draw, plan: &Plan, all: u64, meant: u64) -> (Look, u32) {
+fn run(draw: &mut Draw, plan: &Plan, all: u64, meant: u64) -> (SampleResult, u32) {
     let (mut buckets, mut before, mut looks) = (plan.first(), 0, 0);
     let (mut found, mut others) = (0, 0);
     loop {
@@ -246,12 +246,12 @@ fn a_plan_begins_with_one_per_cent_and_ends_with_everybody() {
 #[test]
 fn a_look_at_everybody_is_the_count_and_one_at_nobody_says_nothing() {
     let size = look(1_000, 1_000, 17).size();
-    assert_eq!((size.least, size.people, size.most, size.share), (17, 17, 17, Figure::exact(0.017)));
+    assert_eq!((size.least, size.people, size.most, size.share), (17, 17, 17, IntervalValue::exact(0.017)));
     let size = look(1_000, 0, 0).size();
     assert_eq!((size.least, size.most, size.share.low, size.share.high), (0, 1_000, 0.0, 1.0));
-    assert_eq!(look(0, 0, 0).size().share, Figure::exact(0.0));
-    assert_eq!(Look::new(10, 11, 0), None);
-    assert_eq!(Look::new(10, 5, 6), None);
+    assert_eq!(look(0, 0, 0).size().share, IntervalValue::exact(0.0));
+    assert_eq!(SampleResult::new(10, 11, 0), None);
+    assert_eq!(SampleResult::new(10, 5, 6), None);
 }
 
 #[test]
@@ -288,7 +288,8 @@ fn values(found: u64, cases: u32, mut value: impl FnMut(&mut Draw) -> i64) -> (f
         }
         let sampled = moments.found + draw.binomial(meant * 19, part);
         let look = look(meant * 20, sampled, moments.found);
-        let within = |figure: Option<Figure>, truth: f64| figure.is_some_and(|of| of.low <= truth && truth <= of.high);
+        let within =
+            |figure: Option<IntervalValue>, truth: f64| figure.is_some_and(|of| of.low <= truth && truth <= of.high);
         means += u32::from(within(look.mean(&moments), truth as f64 / meant as f64));
         totals += u32::from(within(look.total(&moments), truth as f64));
     }
@@ -348,14 +349,17 @@ fn too_little_gives_no_interval() {
     let two = some.total(&of(&[5, 9])).unwrap();
     assert!(two.value == 140.0 && two.low < 30.0 && two.high > 1_000.0, "{two:?}");
     let nought = some.total(&of(&[0, 0])).unwrap();
-    assert_eq!(nought, Figure::exact(0.0));
+    assert_eq!(nought, IntervalValue::exact(0.0));
     // The largest values, and squares that overflow.
     assert!(some.mean(&of(&[i64::MAX, i64::MIN])).is_some_and(|mean| mean.half_width().is_finite()));
     assert_eq!(some.mean(&Moments { squares: u128::MAX, ..of(&[5, 9]) }), None);
     // The sample is the whole population.
     let all = look(100, 100, 1);
-    assert_eq!((all.mean(&of(&[5])), all.total(&of(&[5]))), (Some(Figure::exact(5.0)), Some(Figure::exact(5.0))));
-    assert_eq!((all.mean(&of(&[])), all.total(&of(&[]))), (None, Some(Figure::exact(0.0))));
+    assert_eq!(
+        (all.mean(&of(&[5])), all.total(&of(&[5]))),
+        (Some(IntervalValue::exact(5.0)), Some(IntervalValue::exact(5.0)))
+    );
+    assert_eq!((all.mean(&of(&[])), all.total(&of(&[]))), (None, Some(IntervalValue::exact(0.0))));
 }
 
 #[test]
@@ -376,7 +380,7 @@ fn the_share_reachable_among_members_holds_the_truth() {
     assert!((9_400..=9_750).contains(&held), "{held} of {CASES}");
     assert_eq!(look(1_000, 100, 0).ratio(0), None);
     assert_eq!(look(1_000, 100, 5).ratio(6), None);
-    assert_eq!(look(1_000, 1_000, 5).ratio(1), Some(Figure::exact(0.2)));
+    assert_eq!(look(1_000, 1_000, 5).ratio(1), Some(IntervalValue::exact(0.2)));
     assert!(look(1_000, 999, 1).ratio(1).unwrap().half_width() > 0.0);
 }
 

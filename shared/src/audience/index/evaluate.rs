@@ -262,7 +262,7 @@ impl IndexQuery<'_> {
         self.each_partition(partitions, buckets, |partition, masks, people| {
             found.people += people;
             found.sure += sum(&masks.sure);
-            found.unsure.extend(unsure_rows(masks).filter_map(|slot| Some(partition.who(slot)?.0)));
+            found.unsure.extend(unsure_rows(masks).filter_map(|slot| Some(partition.person_at(slot)?.0)));
             let Some(measure) = measure else { return };
             let column = column.and_then(|column| partition.column(*column)).unwrap_or(&EMPTY);
             let sure = masks.sure.iter().enumerate().filter(|(_, sure)| **sure == YES);
@@ -279,7 +279,7 @@ impl IndexQuery<'_> {
             for (slot, sure) in masks.sure.iter().enumerate() {
                 let maybe = masks.maybe.get(slot).is_some_and(|maybe| *maybe == YES);
                 if (*sure == YES || maybe)
-                    && let Some((person, master)) = partition.who(slot)
+                    && let Some((person, master)) = partition.person_at(slot)
                 {
                     report(person, master, *sure == YES);
                 }

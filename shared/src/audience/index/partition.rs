@@ -29,7 +29,7 @@ pub(super) struct IndexPartition {
 }
 
 /// Fingerprint of a set of segments.
-fn print(segments: &[SegmentId]) -> u64 {
+fn fingerprint(segments: &[SegmentId]) -> u64 {
     let length = segments.len() as u64;
     segments.iter().fold(length, |sum, id| random::finish(sum.wrapping_add(random::GAMMA) ^ u64::from(id.0)))
 }
@@ -59,7 +59,7 @@ impl IndexPartition {
     }
 
     /// Person of a row, and the person's oldest visitor.
-    pub(super) fn who(&self, slot: usize) -> Option<(u64, VisitorId)> {
+    pub(super) fn person_at(&self, slot: usize) -> Option<(u64, VisitorId)> {
         Some((*self.people.get(slot)?, *self.masters.get(slot)?))
     }
 
@@ -87,7 +87,7 @@ impl IndexPartition {
 
     /// Whether a row has this bucket and these segments.
     pub(super) fn is(&self, slot: usize, bucket: u16, segments: &[SegmentId]) -> bool {
-        self.buckets.get(slot) == Some(&bucket) && self.prints.get(slot) == Some(&print(segments))
+        self.buckets.get(slot) == Some(&bucket) && self.prints.get(slot) == Some(&fingerprint(segments))
     }
 
     /// Appends a row without numbers.
@@ -100,7 +100,7 @@ impl IndexPartition {
         room(&mut self.buckets);
         self.buckets.push(bucket);
         room(&mut self.prints);
-        self.prints.push(print(segments));
+        self.prints.push(fingerprint(segments));
         for id in segments {
             self.segments.entry(*id).or_insert(RowSet::NONE).push(slot as u16);
         }

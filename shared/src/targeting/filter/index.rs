@@ -255,7 +255,7 @@ impl SubjectLookup<'_> {
     fn matches(&self, subject: &FilterSubject<'_>) -> FilterMatches {
         let mut matches = vec![0; self.index.roots.len().div_ceil(64)];
         let (eights, _) = self.left.as_chunks::<8>();
-        for (place, eight) in eights.iter().enumerate().filter(|(_, eight)| has_nought(**eight)) {
+        for (place, eight) in eights.iter().enumerate().filter(|(_, eight)| has_zero_byte(**eight)) {
             for (byte, _) in eight.iter().enumerate().filter(|(_, left)| **left == 0) {
                 if let Some(filter) = self.index.filter_of.get(place * 8 + byte) {
                     set_bit(&mut matches, *filter);
@@ -283,7 +283,7 @@ fn count(left: &mut [u8], entries: &[Entry]) {
 }
 
 /// Whether any byte is zero: subtracting one from each byte borrows there (Warren, Hacker's Delight, 6-1).
-fn has_nought(eight: [u8; 8]) -> bool {
+fn has_zero_byte(eight: [u8; 8]) -> bool {
     let bits = u64::from_ne_bytes(eight);
     bits.wrapping_sub(u64::from_ne_bytes([1; 8])) & !bits & u64::from_ne_bytes([0x80; 8]) != 0
 }
