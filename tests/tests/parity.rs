@@ -41,7 +41,7 @@ const ADS: u64 = 120;
 const VISITORS: u64 = 200;
 const SIZES: [[u32; 2]; 4] = [[728, 90], [300, 250], [160, 600], [970, 250]];
 const WORDS: [&str; 3] = ["home", "article", "search"];
-const EXPLAIN: &str = "the explain key";
+const EXPLAIN: &str = "the explain key of the test";
 const KEYWORDS: [&str; 4] = ["hotel", "beach", "shoes", "news"];
 
 struct Dice(u64);

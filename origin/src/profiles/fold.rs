@@ -1,8 +1,7 @@
 //! Fold: adds new facts to the profile of the visitor that owns them, and to no other.
 //!
-//! Facts are grouped by visitor, so that its rows are read and written once however many facts arrived. The core of a
-//! profile is one row; actions are in [`buckets`], segments in a column of their own, FactIds in [`FactIdRows`]. Parts
-//! without a new fact are not rewritten.
+//! Facts are grouped by visitor, so that its rows are read and written once. The core of a profile is one row; actions
+//! are in [`buckets`], FactIds in [`FactIdRows`]. Parts without a new fact are not rewritten.
 
 #[cfg(test)]
 mod tests;
@@ -24,7 +23,7 @@ use crate::erasures::registry;
 use crate::ingest::intake::{CheckedFact, LogRecord};
 use crate::profiles::dedup::FactIdRows;
 pub(crate) use crate::profiles::parts::{write_attributes, write_segments};
-use crate::profiles::placed::PlacedFact;
+use crate::profiles::placed::{PlacedFact, hour_of_newest};
 use crate::profiles::{buckets, purchases, quarantine};
 use crate::store::tables::{people, visitors};
 use crate::store::write_txn::WriteTxn;
@@ -75,7 +74,7 @@ pub struct FoldResult<'r> {
     pub anonymous: Vec<(usize, TenantNo, &'r Fact)>,
     /// Number of facts of erased visitors; they are not stored.
     pub erased: u64,
-    /// Number of facts that wait, because their visitor's rows or their tenant's catalogue cannot be read.
+    /// Number of facts that wait, because their visitor or their tenant's catalogue cannot be read.
     pub set_aside: u64,
 }
 
@@ -114,7 +113,7 @@ struct StoredVisitorRow {
     changed: ChangedVisitor,
 }
 
-/// Folds facts that were never counted. A new visitor becomes a person of one. Facts of `held` tenants wait.
+/// Folds new facts. A new visitor becomes a person of one. Facts of `held` tenants wait.
 ///
 /// # Errors
 /// [`StoreError`]; the caller must then roll back the transaction.
@@ -498,11 +497,4 @@ fn without_materialised(group: &WriteTxn<'_>, tenant: TenantNo, placed: &PlacedF
     }
     let writes = writes.iter().filter(|(segment, _)| !materialised.contains(segment)).cloned().collect();
     Some(Fact { what: FactKind::Segments { writes }, ..placed.fact.clone() })
-}
-
-fn hour_of_newest<'p>(facts: impl Iterator<Item = &'p PlacedFact<'p>>) -> Millis {
-    let received =
-        facts.filter(|placed| !matches!(placed.fact.what, FactKind::Cancellation { .. } | FactKind::Evidence { .. }));
-    let newest = received.map(|placed| placed.fact.received).max().unwrap_or(0);
-    newest - newest % HOUR_MS
 }

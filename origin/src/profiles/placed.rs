@@ -1,7 +1,7 @@
 //! A fact with the log record that contains it.
 
 use causeway_shared::base::ids::Millis;
-use causeway_shared::base::time::DAY_MS;
+use causeway_shared::base::time::{DAY_MS, HOUR_MS};
 use causeway_shared::facts::fact::{Fact, FactKind};
 
 /// A fact with the index of the log record that contains it.
@@ -45,4 +45,13 @@ impl PlacedFact<'_> {
         let Fact { what, at, received, .. } = self.fact;
         !self.admin || !matches!(what, FactKind::Action { .. }) && received.saturating_sub(*at) <= DAY_MS
     }
+}
+
+/// Start of the hour in which the newest of these facts was received, without evidence and cancellations; 0 without
+/// facts.
+pub(super) fn hour_of_newest<'p>(facts: impl Iterator<Item = &'p PlacedFact<'p>>) -> Millis {
+    let received =
+        facts.filter(|placed| !matches!(placed.fact.what, FactKind::Cancellation { .. } | FactKind::Evidence { .. }));
+    let newest = received.map(|placed| placed.fact.received).max().unwrap_or(0);
+    newest - newest % HOUR_MS
 }
