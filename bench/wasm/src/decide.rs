@@ -3,7 +3,9 @@
 use std::hint::black_box;
 
 use causeway_shared::ads::catalogue::{Catalogue, CompiledCatalogue, FlatCatalogue};
-use causeway_shared::ads::decision::{DescribedPerson, Given, ModelScores, Person, Placement, Question};
+use causeway_shared::ads::decision::{
+    DecidedPerson, DecisionInputs, DescribedPerson, ModelScores, PageDecision, Placement,
+};
 use causeway_shared::ads::model::{FRACTION, Model, Part};
 use causeway_shared::base::ids::{Millis, SnapshotVersion, VisitorId};
 use causeway_shared::base::time::{DAY_MINUTES, EPOCH_MS, Minute};
@@ -162,10 +164,10 @@ impl Deciding {
     pub fn decide(&self) -> Vec<Option<(usize, u64)>> {
         let counted = self.view.of(self.visitor);
         let described = DescribedPerson::of(&counted, now());
-        let person = Person { actions: counted.actions(), totals: counted.totals(), ..Person::default() };
+        let person = DecidedPerson { actions: counted.actions(), totals: counted.totals(), ..DecidedPerson::default() };
         let (subject, placements) = (Self::subject(&described), Self::placements().to_vec());
-        let given = Given { now: now(), scores: self.scores.as_ref(), ..Given::default() };
-        let question = Question::new(&self.compiled, Some(&person), &subject, placements, given);
+        let given = DecisionInputs { now: now(), scores: self.scores.as_ref(), ..DecisionInputs::default() };
+        let question = PageDecision::new(&self.compiled, Some(&person), &subject, placements, given);
         let decided = question.decide(None).into_iter().enumerate();
         decided.map(|(number, won)| won.ok().map(|place| (place, question.worth(number, place)))).collect()
     }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use anyhow::{Context as _, Result, ensure};
 use causeway_bench_wasm::{decide, filters, segments};
 use causeway_shared::ads::catalogue::{Catalogue, CompiledCatalogue};
-use causeway_shared::ads::decision::{DescribedPerson, Given, Person, Placement, Question};
+use causeway_shared::ads::decision::{DecidedPerson, DecisionInputs, DescribedPerson, PageDecision, Placement};
 use causeway_shared::base::ids::{Millis, SnapshotVersion, TenantId, VisitorId};
 use causeway_shared::base::time::{EPOCH_MS, HourStamp, Minute};
 use causeway_shared::facts::actions::{ActionList, ViewType};
@@ -100,7 +100,7 @@ impl Market {
         view.add_snapshot(snapshot.clone());
         let counted = view.of(own);
         let described = DescribedPerson::of(&counted, now);
-        let person = Person { actions: counted.actions(), totals: counted.totals(), ..Person::default() };
+        let person = DecidedPerson { actions: counted.actions(), totals: counted.totals(), ..DecidedPerson::default() };
         let keywords: Vec<&str> = page["keywords"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
         let subject = FilterSubject {
             person: Some(described.person()),
@@ -109,8 +109,8 @@ impl Market {
             ..FilterSubject::default()
         };
         let placements = decide::Deciding::placements().to_vec();
-        let given = Given { now, ..Given::default() };
-        let question = Question::new(&self.compiled, Some(&person), &subject, placements, given);
+        let given = DecisionInputs { now, ..DecisionInputs::default() };
+        let question = PageDecision::new(&self.compiled, Some(&person), &subject, placements, given);
         let ids = question.decide(None).into_iter().map(|decided| {
             let offer = self.compiled.offers.get(decided.ok()?)?;
             Some(offer.ids.first()?.to_string())
