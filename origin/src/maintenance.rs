@@ -2,6 +2,7 @@
 
 pub mod backup;
 pub mod export;
+mod file_digest;
 pub mod forget_event_names;
 pub mod forget_names;
 pub mod import;

@@ -360,13 +360,13 @@ fn record_placement(
     let token = AdToken { visitor, insertion, entity, view_type, placed, strict };
     let sealed = ad_token::seal_token(&state.site.keys.cookie, &state.site.id, &token)?;
     let address = |route: &str| ["/v1/", route, "/", &sealed].concat();
-    let reserved = is_capped(state, entity).then(|| PlacedInsertion::from(&token));
+    let reserved = has_cap(state, entity).then(|| PlacedInsertion::from(&token));
     let click_url = find_landing(state, entity).map(|_| address("c"));
     Some(PlacedAd { impression_url: address("i"), click_url, insertion: sealed, reserved })
 }
 
-fn is_capped(state: &RequestState, entity: AdEntity) -> bool {
-    state.catalogue.compiled.ad(entity.ad).is_some_and(CandidateAd::is_capped)
+fn has_cap(state: &RequestState, entity: AdEntity) -> bool {
+    state.catalogue.compiled.ad(entity.ad).is_some_and(CandidateAd::has_cap)
 }
 
 /// The landing address of an ad. The house ad, and an ad that the catalogue no longer has, lead to the tenant's house

@@ -16,6 +16,7 @@ use causeway_shared::keys::key_ring::{KeyRing, KeySet, KeyStage, ProofAlg, Proof
 use causeway_shared::settings::config::EdgeConfig;
 use serde::{Deserialize, Serialize};
 
+use crate::base::clock;
 use crate::base::config::problem_lines;
 use crate::base::folders::make_folder;
 
@@ -354,9 +355,7 @@ fn add(ring: &mut KeyRing, stage: KeyStage, dropped: u8) -> Result<u8, KeyError>
 /// # Errors
 /// [`KeyError::Random`].
 pub fn random_bytes<const N: usize>() -> Result<[u8; N], KeyError> {
-    let mut bytes = [0; N];
-    getrandom::fill(&mut bytes).map_err(KeyError::Random)?;
-    Ok(bytes)
+    clock::random_bytes().map_err(KeyError::Random)
 }
 
 #[cfg(test)]

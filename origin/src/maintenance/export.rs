@@ -25,7 +25,8 @@ use causeway_shared::settings::config::EdgeConfig;
 use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
 
-use self::file::{HashedFile, TableSink};
+use self::file::TableSink;
+use self::hashed_file::HashedFile;
 use self::tables::{ExportTable, FileCell, PERSON, SCHEMA, TABLES};
 use crate::base::folders::make_folder;
 use crate::store::tables::tenants;

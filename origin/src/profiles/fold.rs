@@ -22,7 +22,7 @@ use crate::base::integers::{signed, unsigned};
 use crate::erasures::registry;
 use crate::ingest::intake::{CheckedFact, LogRecord};
 use crate::profiles::dedup::FactIdRows;
-pub(crate) use crate::profiles::parts::{write_attributes, write_segments};
+use crate::profiles::parts::{write_attributes, write_segments};
 use crate::profiles::placed::{PlacedFact, hour_of_newest};
 use crate::profiles::{buckets, purchases, quarantine};
 use crate::store::tables::{people, visitors};

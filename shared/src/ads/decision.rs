@@ -411,7 +411,7 @@ impl<'a> PageDecision<'a> {
 
     fn reached_cap(&self, offer: &CandidateAd, page: &OnPage<'_>) -> Option<AdOutcome> {
         match &self.counts {
-            _ if !offer.is_capped() => None,
+            _ if !offer.has_cap() => None,
             None => Some(AdOutcome::Nobody),
             Some(_) if self.holds_caps => Some(AdOutcome::CountUnknown),
             Some(counts) => self.catalogue.bounds(offer).find_map(|bound| {

@@ -1,19 +1,16 @@
 //! The digests of a backup's files, computed when it was taken, so that a flipped bit is detected before a restore.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{self, Read as _};
+use std::io;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
-use sha2::{Digest as _, Sha256};
 
 use super::{BackupError, COPYING, io_failure};
+use crate::maintenance::file_digest::file_digest;
 
 /// File name of the manifest.
 pub(super) const FILE: &str = "manifest.json";
-/// Bytes read at a time.
-const PIECE: usize = 1 << 20;
 
 #[derive(Debug, Serialize, Deserialize, PartialEq, Eq)]
 struct BackupManifest {
@@ -57,19 +54,5 @@ impl BackupManifest {
             }
         }
         Ok(Self { files })
-    }
-}
-
-fn file_digest(path: &Path) -> io::Result<(u64, String)> {
-    let (mut file, mut hash, mut length) = (File::open(path)?, Sha256::new(), 0);
-    let mut piece = vec![0; PIECE];
-    loop {
-        let read = file.read(&mut piece)?;
-        if read == 0 {
-            let hex = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-            return Ok((length, hex));
-        }
-        length += read as u64;
-        hash.update(piece.get(..read).unwrap_or_default());
     }
 }

@@ -1,14 +1,12 @@
 //! The file of one table in any of the formats, written with its digest, or read.
 
-pub(crate) use crate::maintenance::export::hashed_file::HashedFile;
-use std::fs::File;
-use std::io::{self, Read as _};
+use std::io;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
-use sha2::{Digest as _, Sha256};
 
-use super::tables::{ExportTable, FileCell, to_hex};
+use super::hashed_file::HashedFile;
+use super::tables::{ExportTable, FileCell};
 use super::{csv, ndjson, parquet};
 
 /// Format of the files.
@@ -32,21 +30,6 @@ impl ExportFormat {
             Self::Ndjson => format!("{table}.ndjson"),
             Self::Csv => format!("{table}.csv"),
         }
-    }
-}
-
-/// Size of a file in bytes, and its SHA-256.
-pub(super) fn file_digest(path: &Path) -> io::Result<(u64, String)> {
-    let mut file = File::open(path)?;
-    let (mut digest, mut bytes) = (Sha256::new(), 0);
-    let mut buffer = vec![0; 256 * 1_024];
-    loop {
-        let read = file.read(&mut buffer)?;
-        if read == 0 {
-            return Ok((bytes, to_hex(&digest.finalize())));
-        }
-        digest.update(buffer.get(..read).unwrap_or_default());
-        bytes += read as u64;
     }
 }
 

@@ -16,12 +16,13 @@ use causeway_shared::wire::profile;
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension as _, params_from_iter};
 
-use super::file::{TableSource, file_digest};
+use super::file::TableSource;
 use super::rows::{VisitorParts, profile_cells};
 use super::tables::{ColumnKind, ExportColumn, ExportTable, FileCell, SCHEMA, TABLES, TENANT};
 use super::{Entry, MANIFEST, Manifest};
 use crate::ingest::log;
 use crate::maintenance::backup::{self, BackupError, ReplacedStore};
+use crate::maintenance::file_digest::file_digest;
 use crate::store::tables::{meta, visitors};
 use crate::store::{self, StoreError, TenantNo, names, tenant_no};
 

@@ -19,7 +19,7 @@ use rusqlite::types::Value;
 use super::tables::{ExportColumn, ExportTable, FileCell, PackedPart, to_hex};
 use crate::base::integers::{signed, unsigned};
 use crate::profiles::buckets::{self, packed_actions};
-use crate::profiles::fold;
+use crate::profiles::{fold, parts};
 use crate::store::tables::visitors;
 use crate::store::{CheckedBytes, StoreError, TenantNo, names, visitor_at};
 
@@ -254,8 +254,8 @@ impl VisitorParts {
     /// [`StoreError`].
     pub(super) fn keep(self, conn: &Connection, row: i64) -> Result<(), StoreError> {
         match self {
-            Self::Segments(map) => fold::write_segments(conn, row, map),
-            Self::Attributes(map) => fold::write_attributes(conn, row, map),
+            Self::Segments(map) => parts::write_segments(conn, row, map),
+            Self::Attributes(map) => parts::write_attributes(conn, row, map),
             Self::Events(all) => fold::write_events(conn, row, all),
             Self::Actions(actions) => {
                 let had: u32 =

@@ -386,7 +386,7 @@ fn replace(folder: &Path, form: ExportFormat, table: &str, bytes: &[u8]) {
     fs::write(folder.join(form.name(table)), bytes).unwrap();
     let mut manifest = load::read_manifest(folder).unwrap();
     let entry = manifest.tables.iter_mut().find(|entry| entry.name == table).unwrap();
-    (entry.bytes, entry.sha256) = file::file_digest(&folder.join(form.name(table))).unwrap();
+    (entry.bytes, entry.sha256) = crate::maintenance::file_digest::file_digest(&folder.join(form.name(table))).unwrap();
     fs::write(folder.join(MANIFEST), serde_json::to_vec(&manifest).unwrap()).unwrap();
 }
 

@@ -321,7 +321,7 @@ impl RowReader<'_> {
         let id = match event.id.as_deref() {
             _ if let Some(order) = order => FactId::of_order(visitor, order),
             // The same line in any file is the same event.
-            None if event.at_ms.is_some() => FactId::of_message(visitor, &format!("import {}", to_hex(text))),
+            None if event.at_ms.is_some() => FactId::of_message(visitor, &format!("import {}", text_digest(text))),
             None => {
                 return Err(malformed_line("an event needs an `id` or an `at_ms`, so that a repetition is recognised"));
             }
@@ -349,8 +349,8 @@ impl RowReader<'_> {
     }
 }
 
-/// Hash of a text, in hexadecimal digits.
-fn to_hex(text: &[u8]) -> String {
+/// The first 16 bytes of the SHA-256 of a text, in hexadecimal digits.
+fn text_digest(text: &[u8]) -> String {
     Sha256::digest(text).iter().take(16).map(|byte| format!("{byte:02x}")).collect()
 }
 

@@ -313,7 +313,7 @@ impl CandidateAd {
 
     /// Whether any cap applies.
     #[must_use]
-    pub fn is_capped(&self) -> bool {
+    pub fn has_cap(&self) -> bool {
         self.capped_at().next().is_some()
     }
 }
