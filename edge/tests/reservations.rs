@@ -188,7 +188,7 @@ impl Page {
             .iter()
             .map(|ad| AdAction {
                 insertion: InsertionHash([7; 6]),
-                verb: ActionType::IMPRESSION,
+                action_type: ActionType::IMPRESSION,
                 view_type: ViewType(0),
                 entity: entity(*ad),
                 minute,

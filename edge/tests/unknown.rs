@@ -316,8 +316,9 @@ fn caps_count_what_is_known_unless_the_tenant_holds_such_ads_back() {
     let caps = json!([{ "action": "impression", "limit": 2, "window": { "interval": 1, "unit": "days" } }]);
     let acted = |count: u8| {
         let entity = AdEntity { ad: 1, ad_group: 1, campaign: 1, advertiser: 1 };
-        let (verb, view_type, minute) = (ActionType::IMPRESSION, ViewType(0), Minute::at(NOW));
-        let action = |n: u8| actions::AdAction { insertion: InsertionHash([n; 6]), verb, view_type, entity, minute };
+        let (action_type, view_type, minute) = (ActionType::IMPRESSION, ViewType(0), Minute::at(NOW));
+        let action =
+            |n: u8| actions::AdAction { insertion: InsertionHash([n; 6]), action_type, view_type, entity, minute };
         (0..count).map(action).collect::<ActionList>().pack_actions()
     };
     for (mode, missing, count, serves) in [

@@ -278,7 +278,7 @@ CREATE TABLE conversions (
     visitor  INTEGER NOT NULL,          -- row in `visitors`
     received INTEGER NOT NULL,
     id       INTEGER NOT NULL,          -- first eight bytes of the FactId
-    name     TEXT    NOT NULL,          -- of the event or the verb
+    name     TEXT    NOT NULL,          -- of the event or the action type
     value    INTEGER NOT NULL,          -- micros
     PRIMARY KEY (visitor, received, id)
 ) STRICT, WITHOUT ROWID;

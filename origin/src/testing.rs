@@ -396,7 +396,7 @@ pub(crate) fn impression(visitor: VisitorId, n: u32, received: Millis) -> Fact {
         visitor,
         n,
         received,
-        FactKind::Action { insertion, verb: ActionType::IMPRESSION, view_type: ViewType(1), entity },
+        FactKind::Action { insertion, action_type: ActionType::IMPRESSION, view_type: ViewType(1), entity },
     )
 }
 

@@ -30,10 +30,10 @@ fn action() -> impl Strategy<Value = AdAction> {
         3 => 0..4 * DAY_MINUTES,
         1 => (0u32..4, prop_oneof![Just(0u32), Just(1), Just(59), Just(60), Just(DAY_MINUTES - 1)]).prop_map(|(d, m)| d * DAY_MINUTES + m),
     ];
-    (0u64..24, 1u8..4, 0u8..3, 0u32..12, minute).prop_map(|(n, verb, view_type, ad, minute)| AdAction {
+    (0u64..24, 1u8..4, 0u8..3, 0u32..12, minute).prop_map(|(n, action_type, view_type, ad, minute)| AdAction {
         // An insertion has one ad and one view type.
         insertion: insertion(n * 100 + u64::from(ad)),
-        verb: ActionType(verb),
+        action_type: ActionType(action_type),
         view_type: ViewType(view_type),
         entity: entity(ad),
         minute: Minute(Day(100).start().0 + minute),
@@ -50,7 +50,7 @@ fn set(all: &[AdAction]) -> ActionList {
 
 #[derive(Debug, Clone)]
 struct Asked {
-    verbs: Vec<ActionType>,
+    action_types: Vec<ActionType>,
     view_types: Option<Vec<ViewType>>,
     from: Minute,
     to: Minute,
@@ -65,19 +65,19 @@ fn asked() -> impl Strategy<Value = Asked> {
         ]
         .prop_map(|m| Minute(Day(100).start().0 + m))
     };
-    let verbs = vec((1u8..4).prop_map(ActionType), 0..4);
-    (verbs, proptest::option::of(vec((0u8..3).prop_map(ViewType), 0..3)), minute(), minute())
-        .prop_map(|(verbs, view_types, from, to)| Asked { verbs, view_types, from, to })
+    let action_types = vec((1u8..4).prop_map(ActionType), 0..4);
+    (action_types, proptest::option::of(vec((0u8..3).prop_map(ViewType), 0..3)), minute(), minute())
+        .prop_map(|(action_types, view_types, from, to)| Asked { action_types, view_types, from, to })
 }
 
 impl Asked {
     fn question(&self) -> ActionQuestion<'_> {
         let view_types = self.view_types.as_deref().map_or(ViewTypes::All, ViewTypes::Only);
-        ActionQuestion { verbs: &self.verbs, view_types, from: self.from, to: self.to }
+        ActionQuestion { action_types: &self.action_types, view_types, from: self.from, to: self.to }
     }
 
     fn holds(&self, action: &AdAction) -> bool {
-        self.verbs.contains(&action.verb)
+        self.action_types.contains(&action.action_type)
             && self.view_types.as_ref().is_none_or(|types| types.contains(&action.view_type))
             && (self.from..self.to).contains(&action.minute)
     }
@@ -159,8 +159,8 @@ proptest! {
     fn groups_equal_the_naive_reference(visitors in vec(actions(), 0..4), asked in asked(), level in 0usize..4) {
         let packed: Vec<Vec<u8>> = visitors.iter().map(|actions| set(actions).pack_actions()).collect();
         let read: Vec<PackedActions<'_>> = packed.iter().map(|bytes| PackedActions::read(bytes).unwrap()).collect();
-        let codes = |verbs: &[ActionType]| verbs.iter().map(|v| u32::from(v.0)).collect::<BTreeSet<_>>();
-        let mut filter = DimensionFilter(vec![(ActionDimension::Verb, codes(&asked.verbs))]);
+        let codes = |action_types: &[ActionType]| action_types.iter().map(|v| u32::from(v.0)).collect::<BTreeSet<_>>();
+        let mut filter = DimensionFilter(vec![(ActionDimension::ActionType, codes(&asked.action_types))]);
         if let Some(types) = &asked.view_types {
             filter.0.push((ActionDimension::ViewType, types.iter().map(|t| u32::from(t.0)).collect()));
         }
@@ -196,8 +196,13 @@ proptest! {
 fn harmless(bytes: &[u8]) {
     let Some(read) = PackedActions::read(bytes) else { return };
     assert!(read.iter().count() <= read.len());
-    let verbs: Vec<ActionType> = (0..=255).map(ActionType).collect();
-    let question = ActionQuestion { verbs: &verbs, view_types: ViewTypes::All, from: Minute(0), to: Minute(u32::MAX) };
+    let action_types: Vec<ActionType> = (0..=255).map(ActionType).collect();
+    let question = ActionQuestion {
+        action_types: &action_types,
+        view_types: ViewTypes::All,
+        from: Minute(0),
+        to: Minute(u32::MAX),
+    };
     for visitors in [vec![read], vec![read, read]] {
         for counts in ActionCounter::new([entity(0)].into_iter()).count(&visitors, &question) {
             assert!(counts.iter().all(|count| *count as usize <= read.len()), "{counts:?}");
@@ -205,13 +210,13 @@ fn harmless(bytes: &[u8]) {
     }
 }
 
-fn on(ad: u32, n: u64, verb: ActionType, minute: u32) -> AdAction {
+fn on(ad: u32, n: u64, action_type: ActionType, minute: u32) -> AdAction {
     let minute = Minute(Day(100).start().0 + minute);
-    AdAction { insertion: insertion(n), verb, view_type: ViewType(1), entity: entity(ad), minute }
+    AdAction { insertion: insertion(n), action_type, view_type: ViewType(1), entity: entity(ad), minute }
 }
 
-fn all_time(verb: &[ActionType]) -> Asked {
-    Asked { verbs: verb.to_vec(), view_types: None, from: Minute(0), to: Minute(u32::MAX) }
+fn all_time(action_type: &[ActionType]) -> Asked {
+    Asked { action_types: action_type.to_vec(), view_types: None, from: Minute(0), to: Minute(u32::MAX) }
 }
 
 #[test]
@@ -226,8 +231,8 @@ fn a_repeat_counts_once_a_utc_day() {
 #[test]
 fn each_configured_action_type_counts_separately() {
     let actions = vec![on(0, 1, ActionType::IMPRESSION, 0), on(0, 1, ActionType::CLICK, 1), on(0, 1, ActionType(9), 2)];
-    for verb in [ActionType::IMPRESSION, ActionType::CLICK, ActionType(9)] {
-        assert_eq!(counts(std::slice::from_ref(&actions), &all_time(&[verb]), &[entity(0)]), [[1; 4]]);
+    for action_type in [ActionType::IMPRESSION, ActionType::CLICK, ActionType(9)] {
+        assert_eq!(counts(std::slice::from_ref(&actions), &all_time(&[action_type]), &[entity(0)]), [[1; 4]]);
     }
     assert_eq!(counts(&[actions], &all_time(&[ActionType::CLICK, ActionType(9)]), &[entity(0)]), [[2; 4]]);
 }
@@ -269,8 +274,8 @@ fn a_window_counts_from_its_first_to_its_last_minute() {
 fn all_caps_of_all_levels_must_hold() {
     let day = TimeWindow { interval: 1, unit: WindowUnit::Days };
     let caps = [
-        (AdLevel::Ad, FrequencyCap { verb: ActionType::IMPRESSION, limit: 3, window: day }),
-        (AdLevel::Advertiser, FrequencyCap { verb: ActionType::IMPRESSION, limit: 2, window: day }),
+        (AdLevel::Ad, FrequencyCap { action_type: ActionType::IMPRESSION, limit: 3, window: day }),
+        (AdLevel::Advertiser, FrequencyCap { action_type: ActionType::IMPRESSION, limit: 2, window: day }),
     ];
     let actions = vec![on(0, 1, ActionType::IMPRESSION, 0), on(5, 2, ActionType::IMPRESSION, 1)];
     let (from, to) = day.range(Minute(Day(100).start().0 + 10));
@@ -354,7 +359,7 @@ fn a_cap_is_shared_by_two_campaigns_of_an_advertiser() {
     let counted = counts(&[actions], &all_time(&[ActionType::IMPRESSION]), &[entity(0), entity(4)]);
     assert_eq!(counted, [[1, 1, 1, 3], [2, 2, 2, 3]]);
     let cap = FrequencyCap {
-        verb: ActionType::IMPRESSION,
+        action_type: ActionType::IMPRESSION,
         limit: 3,
         window: TimeWindow { interval: 7, unit: WindowUnit::Days },
     };

@@ -55,7 +55,7 @@ fn new_tenant() -> Tenant {
     Tenant {
         attributes: NameDictionary::from_entries(attributes.map(|(name, kind)| (name.to_owned(), kind))).unwrap(),
         vocabulary: Vocabulary {
-            verbs: vec![word("hide", 3)],
+            action_types: vec![word("hide", 3)],
             view_types: vec![word("home", 1), word("article", 2), word("search", 3)],
         },
         entities: [
@@ -129,7 +129,7 @@ impl Someone {
             CountSource::Pages => 0,
             CountSource::Purchases => 1,
             CountSource::Event(_) => 2,
-            CountSource::Action { verb, .. } => usize::from(verb.0) + 2,
+            CountSource::Action { action_type, .. } => usize::from(action_type.0) + 2,
         };
         let place = place + if question.within.is_some() { 1 } else { 0 };
         self.counted.get(place).copied().flatten()
@@ -323,9 +323,9 @@ fn a_condition_on_an_unknown_count_is_neither_true_nor_false() {
 #[test]
 fn actions_are_counted_by_window_and_by_ad() {
     let now = Minute(Day(100).start().0 + 600);
-    let action = |n: u8, verb, campaign, days: u32| AdAction {
+    let action = |n: u8, action_type, campaign, days: u32| AdAction {
         insertion: InsertionHash([n; 6]),
-        verb,
+        action_type,
         view_type: ViewType(1),
         entity: AdEntity { ad: u32::from(n), ad_group: 1, campaign, advertiser: 1 },
         minute: Minute(now.0 - days * 1_440),
@@ -375,7 +375,7 @@ fn many_counts_in_one_pass_equal_separate_counts() {
                 let ad = insertion % 5;
                 AdAction {
                     insertion: InsertionHash([u8::try_from(insertion).unwrap(); 6]),
-                    verb: [ActionType::IMPRESSION, ActionType::CLICK, ActionType(3)][draw(3) as usize],
+                    action_type: [ActionType::IMPRESSION, ActionType::CLICK, ActionType(3)][draw(3) as usize],
                     view_type: ViewType(1),
                     entity: AdEntity { ad, ad_group: ad % 3, campaign: ad % 4, advertiser: 1 },
                     minute: Minute(now.0 - draw(30 * 1_440)),
@@ -416,12 +416,12 @@ fn many_counts_in_one_pass_equal_separate_counts() {
         let alone = FilterIndex::new(&[Some(filter.clone())]).answers(&history, now);
         for (question, answer) in filter.counts().iter().zip(&alone) {
             let place = index.counts().binary_search(question).unwrap();
-            let CountSource::Action { verb, of } = &question.what else { unreachable!("{question:?}") };
+            let CountSource::Action { action_type, of } = &question.what else { unreachable!("{question:?}") };
             let (from, to) = question.within.map_or((Minute(0), Minute(u32::MAX)), |window| window.range(now));
             let mut counted: BTreeSet<(InsertionHash, u32, u32)> = BTreeSet::new();
             for action in actions.iter().flat_map(|packed| packed.iter()) {
                 let of_them = of.as_ref().is_none_or(|(level, codes)| codes.contains(&action.entity.at(*level)));
-                if action.verb == *verb && of_them && (from..=to).contains(&action.minute) {
+                if action.action_type == *action_type && of_them && (from..=to).contains(&action.minute) {
                     counted.insert((action.insertion, action.entity.ad, action.minute.0 / 1_440));
                 }
             }
@@ -1083,7 +1083,7 @@ fn count(question: &CountQuestion, acts: &Acts) -> Option<u64> {
         CountSource::Pages => 0,
         CountSource::Purchases => 1,
         CountSource::Event(name) => ACTS.iter().position(|known| known == name)?,
-        CountSource::Action { verb, .. } => usize::from(verb.0),
+        CountSource::Action { action_type, .. } => usize::from(action_type.0),
     };
     let (from, to) = question.within.map_or((Minute(0), Minute(u32::MAX)), |within| within.range(AT));
     Some(acts[place].iter().filter(|minute| (from.0..to.0).contains(minute)).count() as u64)
@@ -1109,7 +1109,7 @@ impl Someone {
         let last = |minutes: &Vec<u32>| minutes.iter().max().map(|last| Minute(*last));
         let event = |(name, minutes)| Some((name, Vec::len(minutes) as u64, last(minutes)?));
         let events: Vec<_> = ACTS.into_iter().zip(acts).filter_map(event).collect();
-        let action = |(verb, minutes)| Some((ActionType(verb), last(minutes)?));
+        let action = |(action_type, minutes)| Some((ActionType(action_type), last(minutes)?));
         let actions: Vec<_> = (0..).zip(acts).skip(2).filter_map(action).collect();
         let sum = |place: usize| acts[place].len() as u64;
         let row = IndexRow {
@@ -1407,7 +1407,10 @@ fn windows_and_levels_are_part_of_a_question() {
     let within = Some(TimeWindow { interval: 2, unit: WindowUnit::Hours });
     let document =
         json!({"actions.click": {"$count": 1, "campaign": ["c-2", "c-1"], "within": {"interval": 2, "unit": "hours"}}});
-    assert_eq!(ask(document), CountQuestion { what: CountSource::Action { verb: ActionType::CLICK, of }, within });
+    assert_eq!(
+        ask(document),
+        CountQuestion { what: CountSource::Action { action_type: ActionType::CLICK, of }, within }
+    );
     for bad in [
         json!({"$count": 1, "campaign": "c-9"}),
         json!({"$count": 1, "campaign": []}),

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 fn words() -> Vocabulary {
     let word = |name: &str, code| VocabularyWord { name: name.to_owned(), code };
-    Vocabulary { verbs: vec![word("hide", 3)], view_types: vec![word("home", 1)] }
+    Vocabulary { action_types: vec![word("hide", 3)], view_types: vec![word("home", 1)] }
 }
 
 fn names() -> NameDictionary {

@@ -35,8 +35,8 @@ fn whole() -> SubProfile {
     for n in 0..60u8 {
         let code = u32::from(n % 7);
         let entity = AdEntity { ad: code, ad_group: code / 2, campaign: code / 4, advertiser: 1 };
-        let (verb, view_type) = (ActionType(1 + n % 2), ViewType(n % 3));
-        profile.fold(&fact(n, FactKind::Action { insertion: InsertionId([n; 16]), verb, view_type, entity }));
+        let (action_type, view_type) = (ActionType(1 + n % 2), ViewType(n % 3));
+        profile.fold(&fact(n, FactKind::Action { insertion: InsertionId([n; 16]), action_type, view_type, entity }));
     }
     profile.fold(&fact(61, FactKind::Page { session: SessionId(9) }));
     let state = |n: u32| match n % 3 {
@@ -68,7 +68,7 @@ fn read(sub: &SubProfile) {
     if let Some(actions) = sub.actions() {
         assert!(actions.iter().count() <= limits::ACTIONS);
         let question = ActionQuestion {
-            verbs: &[ActionType(1)],
+            action_types: &[ActionType(1)],
             view_types: ViewTypes::All,
             from: Minute(0),
             to: Minute(u32::MAX),
@@ -81,7 +81,7 @@ fn read(sub: &SubProfile) {
         let _ = group_actions(
             &[actions],
             &DimensionFilter::default(),
-            &[ActionDimension::Verb, ActionDimension::ViewType],
+            &[ActionDimension::ActionType, ActionDimension::ViewType],
             Minute(0),
             Minute(9),
         );

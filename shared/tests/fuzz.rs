@@ -74,7 +74,7 @@ fn all_facts() -> Vec<Fact> {
         FactKind::Withdrawal,
         FactKind::Action {
             insertion: InsertionId([7; 16]),
-            verb: ActionType::CLICK,
+            action_type: ActionType::CLICK,
             view_type: ViewType(3),
             entity: AdEntity { ad: 4, ad_group: 3, campaign: 2, advertiser: 1 },
         },

@@ -297,7 +297,12 @@ fn all_facts() -> [Fact; 8] {
         fact(
             6,
             0,
-            FactKind::Action { insertion: insertion(), verb: ActionType(1), view_type: ViewType(4), entity: entity() },
+            FactKind::Action {
+                insertion: insertion(),
+                action_type: ActionType(1),
+                view_type: ViewType(4),
+                entity: entity(),
+            },
         ),
         fact(7, 0, FactKind::Segments { writes: segments() }),
         fact(8, 0, FactKind::Attributes { writes: attributes() }),

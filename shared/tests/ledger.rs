@@ -48,8 +48,12 @@ fn at(minute: Minute) -> Millis {
 /// The impression of insertion `n`, as a fact of a visitor.
 fn impression(of: VisitorId, n: u64, entity: AdEntity, minute: Minute) -> Fact {
     let id = FactId::of_action(of, insertion(n), ActionType::IMPRESSION.0, 1, at(minute));
-    let what =
-        FactKind::Action { insertion: insertion(n), verb: ActionType::IMPRESSION, view_type: ViewType(1), entity };
+    let what = FactKind::Action {
+        insertion: insertion(n),
+        action_type: ActionType::IMPRESSION,
+        view_type: ViewType(1),
+        entity,
+    };
     Fact { position: 0, id, visitor: of, received: at(minute), at: at(minute), what }
 }
 
@@ -71,7 +75,7 @@ fn seen(view: &JoinedView, own: VisitorId, entity: AdEntity, (from, to): (Minute
     let reserved = view.of(own).reserved(from);
     let mut all = view.of(own).actions();
     all.extend(reserved.as_deref().and_then(PackedActions::read));
-    let question = ActionQuestion { verbs: &[ActionType::IMPRESSION], view_types: ViewTypes::All, from, to };
+    let question = ActionQuestion { action_types: &[ActionType::IMPRESSION], view_types: ViewTypes::All, from, to };
     ActionCounter::new([entity].into_iter()).count(&all, &question).next().unwrap()[0]
 }
 

@@ -100,7 +100,7 @@ fn profile(of: VisitorId, facts: &[(u8, u32, u64)]) -> Profile {
             1 => FactKind::Track { name: PURCHASE.to_owned(), value: Some(5), properties: None, order: None },
             2 => FactKind::Action {
                 insertion: InsertionId([n; 16]),
-                verb: ActionType::IMPRESSION,
+                action_type: ActionType::IMPRESSION,
                 view_type: ViewType(0),
                 entity,
             },

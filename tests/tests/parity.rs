@@ -62,7 +62,7 @@ impl Dice {
 
 fn words() -> Vocabulary {
     let view_types: Vec<Value> = (1..).zip(WORDS).map(|(code, name)| json!({ "name": name, "code": code })).collect();
-    serde_json::from_value(json!({ "verb": [{ "name": "hide", "code": 3 }], "view_type": view_types })).unwrap()
+    serde_json::from_value(json!({ "action_type": [{ "name": "hide", "code": 3 }], "view_type": view_types })).unwrap()
 }
 
 fn filter(dice: &mut Dice) -> Value {
@@ -159,7 +159,7 @@ fn model(dice: &mut Dice) -> Model {
 fn snapshot(dice: &mut Dice, visitor: VisitorId, entities: &[AdEntity]) -> Snapshot {
     let action = |dice: &mut Dice| AdAction {
         insertion: InsertionHash([dice.small(256) as u8, dice.small(256) as u8, dice.small(256) as u8, 1, 2, 3]),
-        verb: dice.of(&[ActionType::IMPRESSION, ActionType::IMPRESSION, ActionType::CLICK, ActionType(3)]),
+        action_type: dice.of(&[ActionType::IMPRESSION, ActionType::IMPRESSION, ActionType::CLICK, ActionType(3)]),
         view_type: ViewType(dice.small(4) as u8),
         entity: dice.of(entities),
         minute: Minute(Minute::at(NOW).0 - dice.small(29 * 1_440)),

@@ -64,7 +64,7 @@ dev = true
 
 /// The action types and view types of the demo tenant.
 const CATALOGUE: &str = r#"# Codes are permanent: never change a code, and never reuse it for another word.
-[[verb]]
+[[action_type]]
 name = "hide"
 code = 3
 

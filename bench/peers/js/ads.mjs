@@ -110,9 +110,9 @@ function since(window, now) {
 /** Number of impressions since a time, by level and code. */
 function counted(of, actions, from) {
   const sums = Object.fromEntries(LEVELS.map((level) => [level, new Map()]));
-  for (const [, verb, ad, at] of actions) {
+  for (const [, actionType, ad, at] of actions) {
     const codes = of.get(ad)?.codes;
-    if (verb !== 1 || at < from || !codes) continue;
+    if (actionType !== 1 || at < from || !codes) continue;
     for (const level of LEVELS) sums[level].set(codes[level], (sums[level].get(codes[level]) ?? 0) + 1);
   }
   return sums;

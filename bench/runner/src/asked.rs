@@ -14,10 +14,10 @@ impl Asked {
 
     /// Counts the unpacked actions in loops; all view types count.
     pub(crate) fn naive(&self, actions: &ActionList) -> Vec<Counts> {
-        let ActionQuestion { verbs, from, to, .. } = self.question;
+        let ActionQuestion { action_types, from, to, .. } = self.question;
         let held: Vec<AdEntity> = actions
             .iter()
-            .filter(|action| verbs.contains(&action.verb) && (from..to).contains(&action.minute))
+            .filter(|action| action_types.contains(&action.action_type) && (from..to).contains(&action.minute))
             .map(|action| action.entity)
             .collect();
         let counts = |entity: &AdEntity| {

@@ -120,8 +120,8 @@ impl Case {
     }
 
     fn holds(&self, action: &AdAction) -> bool {
-        let ActionQuestion { verbs, from, to, .. } = self.question;
-        verbs.contains(&action.verb) && (from..to).contains(&action.minute)
+        let ActionQuestion { action_types, from, to, .. } = self.question;
+        action_types.contains(&action.action_type) && (from..to).contains(&action.minute)
     }
 
     fn packed(&self) -> Vec<Vec<u8>> {

@@ -28,7 +28,7 @@ use crate::report::{self, Bar, Line, median};
 use crate::stop::Stop;
 
 const BENCH: &str = "counting-api";
-const VERBS: [ActionType; 1] = [ActionType::IMPRESSION];
+const ACTION_TYPES: [ActionType; 1] = [ActionType::IMPRESSION];
 /// Target of the P99, in milliseconds.
 const P99: f64 = 8.0;
 /// Target of the rate without HTTP, in queries per second.
@@ -66,7 +66,7 @@ pub(crate) fn run(options: &Options, json: bool, stop: &Stop) -> Result<()> {
     let (from, to) = (Day(day.0 - 6).start(), Day(day.0 + 1).start());
     let asked = Asked {
         candidates: candidates(100),
-        question: ActionQuestion { verbs: &VERBS, view_types: ViewTypes::All, from, to },
+        question: ActionQuestion { action_types: &ACTION_TYPES, view_types: ViewTypes::All, from, to },
     };
     let name = format!("in memory, {} visitors x 20 actions", people.count);
     in_memory(&name, &asked, people.count, |n| people.actions(n), json, stop)?;

@@ -161,13 +161,13 @@ impl<'a> Naive<'a> {
             && target.is_none_or(|filter| filter.matches(&subject))
             && compiled.bounds(offer).all(|bound| {
                 let (from, to) = bound.cap.window.range(Minute::at(decide::now()));
-                bound.cap.admits(self.count(offer, bound.level, bound.cap.verb, from, to))
+                bound.cap.admits(self.count(offer, bound.level, bound.cap.action_type, from, to))
             })
     }
 
-    fn count(&self, offer: &CandidateAd, level: AdLevel, verb: ActionType, from: Minute, to: Minute) -> u32 {
+    fn count(&self, offer: &CandidateAd, level: AdLevel, action_type: ActionType, from: Minute, to: Minute) -> u32 {
         let counts = |action: &&AdAction| {
-            action.verb == verb
+            action.action_type == action_type
                 && (from..to).contains(&action.minute)
                 && action.entity.at(level) == offer.entity.at(level)
         };
@@ -180,7 +180,7 @@ impl<'a> Naive<'a> {
         let person = described.person();
         let last = self.actions.iter().map(|action| action.minute).filter(|minute| *minute < now).max();
         let person = PersonFeatures { now, devices: person.devices, segments: person.segments, last };
-        let of = |verb, (from, to)| AdLevel::ALL.map(|level| self.count(offer, level, verb, from, to));
+        let of = |action_type, (from, to)| AdLevel::ALL.map(|level| self.count(offer, level, action_type, from, to));
         let windows = windows(now);
         let impressions = windows.map(|window| of(ActionType::IMPRESSION, window));
         let fatigue = Fatigue { impressions, clicks: of(ActionType::CLICK, windows[2]) };

@@ -199,7 +199,7 @@ fn fact(random: &mut Random, visitor: VisitorId, now: Millis) -> Fact {
             let ad = u32::try_from(random.below(1_000)).unwrap_or_default();
             let entity = AdEntity { ad, ad_group: ad / 4, campaign: ad / 16, advertiser: ad / 64 };
             let insertion = InsertionId(random.sixteen());
-            FactKind::Action { insertion, verb: ActionType::IMPRESSION, view_type: ViewType(1), entity }
+            FactKind::Action { insertion, action_type: ActionType::IMPRESSION, view_type: ViewType(1), entity }
         }
         _ => FactKind::Track { name: PURCHASE.to_owned(), value: Some(1_000_000), properties: None, order: None },
     };

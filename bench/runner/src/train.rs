@@ -155,13 +155,13 @@ fn actions(random: &mut Random, count: u64, loyal: bool) -> (ActionList, Vec<(Mi
         let view_type = ViewType(u8::try_from(ad % 4).unwrap_or_default());
         let [a, b, c, d, e, f, ..] = random.next().to_le_bytes();
         let insertion = InsertionHash([a, b, c, d, e, f]);
-        actions.insert(AdAction { insertion, verb: ActionType::IMPRESSION, view_type, entity, minute });
+        actions.insert(AdAction { insertion, action_type: ActionType::IMPRESSION, view_type, entity, minute });
         let times = seen.entry(entity.campaign).or_default();
         let taste = 0.01 + 0.06 * f64::from(entity.campaign % 7) / 7.0 * if loyal { 2.0 } else { 1.0 };
         let clicked = random.unit() < taste * 0.8f64.powi(*times);
         (made, *times) = (made + 1, *times + 1);
         if clicked {
-            actions.insert(AdAction { insertion, verb: ActionType::CLICK, view_type, entity, minute });
+            actions.insert(AdAction { insertion, action_type: ActionType::CLICK, view_type, entity, minute });
             made += 1;
             if random.unit() < 0.05 + 0.02 * f64::from(entity.campaign % 5) {
                 bought.push((minute, 10_000_000 * i64::from(1 + entity.campaign % 3)));

@@ -16,13 +16,13 @@ use crate::scramble;
 pub const TODAY: Day = Day(2_880);
 /// Number of ads that one person meets, of a catalogue ten times as large.
 const MET: u64 = 200;
-const VERBS: [ActionType; 1] = [ActionType::IMPRESSION];
+const ACTION_TYPES: [ActionType; 1] = [ActionType::IMPRESSION];
 
 /// The question for impressions of the last days, today included.
 #[must_use]
 pub fn question(days: u32) -> ActionQuestion<'static> {
     let (from, to) = TimeWindow { interval: days, unit: WindowUnit::Days }.range(Minute(TODAY.start().0 + 1_000));
-    ActionQuestion { verbs: &VERBS, view_types: ViewTypes::All, from, to }
+    ActionQuestion { action_types: &ACTION_TYPES, view_types: ViewTypes::All, from, to }
 }
 
 /// The entity of an ad: four ads per group, five groups per campaign, five campaigns per advertiser.
@@ -54,7 +54,7 @@ pub fn events(actions: u64, seed: u64) -> Vec<AdAction> {
         let again = made.get(earlier as usize).filter(|_| bits.is_multiple_of(10));
         let fresh = AdAction {
             insertion: InsertionHash::of(InsertionId(u128::from(seed << 32 | n).to_be_bytes())),
-            verb: if (bits / 10).is_multiple_of(5) { ActionType::CLICK } else { ActionType::IMPRESSION },
+            action_type: if (bits / 10).is_multiple_of(5) { ActionType::CLICK } else { ActionType::IMPRESSION },
             view_type: ViewType((bits / 50 % 3) as u8),
             entity: entity(scramble(bits) % MET * 7 % (10 * MET)),
             minute: Minute(TODAY.start().0 + DAY_MINUTES - 1 - (bits / 150 % u64::from(30 * DAY_MINUTES)) as u32),

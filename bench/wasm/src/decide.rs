@@ -106,7 +106,7 @@ pub fn actions(catalogue: &CompiledCatalogue) -> ActionList {
         let [a, b, c, d, e, f, ..] = scramble(bits).to_be_bytes();
         Some(AdAction {
             insertion: InsertionHash([a, b, c, d, e, f]),
-            verb: if bits.is_multiple_of(40) { ActionType::CLICK } else { ActionType::IMPRESSION },
+            action_type: if bits.is_multiple_of(40) { ActionType::CLICK } else { ActionType::IMPRESSION },
             view_type: ViewType((bits / 40 % 3) as u8),
             entity: offer?.entity,
             minute: Minute(TODAY.start().0 + 700 - (bits / 150 % u64::from(29 * DAY_MINUTES)) as u32),

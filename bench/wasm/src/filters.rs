@@ -69,7 +69,7 @@ pub fn names() -> NameDictionary {
 #[must_use]
 pub fn words() -> Vocabulary {
     let word = |(code, name): (u8, &&str)| VocabularyWord { name: (*name).to_owned(), code };
-    Vocabulary { verbs: Vec::new(), view_types: (1..).zip(&VIEW_TYPES).map(word).collect() }
+    Vocabulary { action_types: Vec::new(), view_types: (1..).zip(&VIEW_TYPES).map(word).collect() }
 }
 
 /// The attributes of the person.

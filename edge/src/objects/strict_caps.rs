@@ -66,7 +66,7 @@ pub(crate) fn ask_grants(
 }
 
 fn cap_candidate(catalogue: &CompiledCatalogue, offer: &CandidateAd) -> Candidate {
-    let caps = catalogue.bounds(offer).filter(|bound| bound.cap.verb == ActionType::IMPRESSION);
+    let caps = catalogue.bounds(offer).filter(|bound| bound.cap.action_type == ActionType::IMPRESSION);
     let caps = caps.map(|bound| StrictCap { level: bound.level, limit: bound.cap.limit, window: bound.cap.window });
     Candidate { entity: offer.entity, caps: caps.collect() }
 }
@@ -74,7 +74,7 @@ fn cap_candidate(catalogue: &CompiledCatalogue, offer: &CandidateAd) -> Candidat
 /// The person's impressions that a cap of one of the ads may count, newest first, at most [`limits::STRICT_SEEN`].
 fn seen_impressions(recognised: &RecognisedVisitor, offers: &[&CandidateAd]) -> Vec<SeenImpression> {
     let counts = |action: &AdAction| {
-        action.verb == ActionType::IMPRESSION
+        action.action_type == ActionType::IMPRESSION
             && offers
                 .iter()
                 .any(|offer| offer.capped_at().any(|level| action.entity.at(level) == offer.entity.at(level)))

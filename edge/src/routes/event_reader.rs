@@ -255,13 +255,13 @@ impl EventReader<'_> {
         let missing = || ("malformed", "an action needs an `insertion` and an `action`".to_owned());
         let (insertion, name) = event.insertion.as_deref().zip(event.action.as_deref()).ok_or_else(missing)?;
         let unknown = || ("unknown_action", "the tenant has no such action type".to_owned());
-        let verb = self.site.tenant.vocabulary.verb(name).ok_or_else(unknown)?;
+        let action_type = self.site.tenant.vocabulary.action_type(name).ok_or_else(unknown)?;
         let token = ad_token::open(&self.site.keys.cookie, &self.site.id, insertion, self.now);
         let token = token.map_err(|error| (error.code(), error.to_string()))?;
-        if token.strict && verb == ActionType::IMPRESSION {
+        if token.strict && action_type == ActionType::IMPRESSION {
             return Err(strict_refusal());
         }
-        Ok(pixel::action_fact(&token, verb, self.now))
+        Ok(pixel::action_fact(&token, action_type, self.now))
     }
 
     fn what(&self, event: EventBody<'_>, order: Option<OrderHash>, visitor: VisitorId) -> Result<FactKind, Refusal> {

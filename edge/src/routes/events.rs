@@ -110,7 +110,7 @@ impl Route for EventsRoute {
 /// The code of the ad that a fact is an impression of.
 fn shown_ad(fact: &Fact) -> Option<u32> {
     match &fact.what {
-        FactKind::Action { verb: ActionType::IMPRESSION, entity, .. } => Some(entity.ad),
+        FactKind::Action { action_type: ActionType::IMPRESSION, entity, .. } => Some(entity.ad),
         _ => None,
     }
 }

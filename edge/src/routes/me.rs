@@ -255,7 +255,7 @@ fn list_segments(state: &RequestState, recognised: &RecognisedVisitor) -> Vec<Se
 fn count_actions<'a>(state: &'a RequestState, recognised: &RecognisedVisitor) -> Vec<ActionCount<'a>> {
     let own: Vec<_> = recognised.view.actions_of(recognised.visitor).into_iter().collect();
     let groups =
-        group_actions(&own, &DimensionFilter::default(), &[ActionDimension::Verb], Minute(0), Minute(u32::MAX))
+        group_actions(&own, &DimensionFilter::default(), &[ActionDimension::ActionType], Minute(0), Minute(u32::MAX))
             .unwrap_or_default();
     let name = |code: &u32| state.site.tenant.vocabulary.name_of(ActionType(u8::try_from(*code).unwrap_or_default()));
     let shown = |(codes, count): (Vec<u32>, u64)| ActionCount {

@@ -197,15 +197,15 @@ fn counts_token(incoming: &TenantRequest<'_>, token: &AdToken) -> bool {
 }
 
 /// The action of a token, as a fact of the token's visitor.
-pub(crate) fn action_fact(token: &AdToken, verb: ActionType, now: u64) -> Fact {
+pub(crate) fn action_fact(token: &AdToken, action_type: ActionType, now: u64) -> Fact {
     let AdToken { visitor, insertion, entity, view_type, .. } = *token;
-    let id = FactId::of_action(visitor, insertion, verb.0, view_type.0, now);
+    let id = FactId::of_action(visitor, insertion, action_type.0, view_type.0, now);
     Fact {
         position: 0,
         id,
         visitor,
         received: now,
         at: now,
-        what: FactKind::Action { insertion, verb, view_type, entity },
+        what: FactKind::Action { insertion, action_type, view_type, entity },
     }
 }

@@ -416,7 +416,7 @@ fn fate_of(site: &Site, offer: &CandidateAd, fate: AdOutcome) -> Value {
     let AdOutcome::Capped(BoundCap { level, cap, .. }, counted) = fate else {
         return json!({ "ad": **id, "outcome": fate.code() });
     };
-    let action = site.tenant.vocabulary.name_of(cap.verb);
+    let action = site.tenant.vocabulary.name_of(cap.action_type);
     json!({ "ad": **id, "outcome": fate.code(), "cap": {
         "level": level.name(), "action": action, "limit": cap.limit, "window": cap.window, "counted": counted,
     } })

@@ -192,7 +192,7 @@ impl PersonRow {
             .filter_map(|bytes| PackedActions::read(bytes))
             .flat_map(|one| one.iter().collect::<Vec<_>>())
         {
-            let last = acted.entry(action.verb).or_default();
+            let last = acted.entry(action.action_type).or_default();
             *last = action.minute.max(*last);
         }
         let actions: Vec<(ActionType, Minute)> = acted.into_iter().collect();

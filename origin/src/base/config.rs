@@ -501,12 +501,15 @@ mod tests {
         };
         std::fs::write(&path, format!("{SMALL}\ncatalogue = \"words.toml\"")).unwrap();
         assert!(matches!(Config::load(&path, |_| None), Err(ConfigError::Words { .. })), "it is not there yet");
-        let config = load("[[verb]]\nname = \"hide\"\ncode = 3").unwrap();
-        assert!(config.edge.tenants.iter().all(|tenant| tenant.vocabulary.verb("hide").is_some()));
-        assert!(matches!(load("[[verbs]]"), Err(ConfigError::Parse { .. })));
-        let Err(ConfigError::Problems(problems)) = load("[[verb]]\nname = \"hide\"\ncode = 2") else {
+        let config = load("[[action_type]]\nname = \"hide\"\ncode = 3").unwrap();
+        assert!(config.edge.tenants.iter().all(|tenant| tenant.vocabulary.action_type("hide").is_some()));
+        assert!(matches!(load("[[action_types]]"), Err(ConfigError::Parse { .. })));
+        let Err(ConfigError::Problems(problems)) = load("[[action_type]]\nname = \"hide\"\ncode = 2") else {
             unreachable!("it was taken");
         };
-        assert_eq!(problems.iter().map(|p| p.path.as_str()).collect::<Vec<_>>(), ["tenant[0].catalogue.verb[0].code"]);
+        assert_eq!(
+            problems.iter().map(|p| p.path.as_str()).collect::<Vec<_>>(),
+            ["tenant[0].catalogue.action_type[0].code"]
+        );
     }
 }

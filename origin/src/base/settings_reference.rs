@@ -332,8 +332,8 @@ const TENANT: &[(&str, &str, &str)] = &[
     (
         "catalogue",
         "none",
-        "File, next to this one, with the names of action types and view types: tables `[[verb]]` and `[[view_type]]`, each with a `name` and a `code` \
-     (verbs 3 to 255, view types 1 to 255) that never changes. `impression` (1) and `click` (2) always exist. \
+        "File, next to this one, with the names of action types and view types: tables `[[action_type]]` and `[[view_type]]`, each with a `name` and a `code` \
+     (action types 3 to 255, view types 1 to 255) that never changes. `impression` (1) and `click` (2) always exist. \
      The ads come with `causeway catalogue apply`.",
     ),
 ];

@@ -79,8 +79,8 @@ fn find_conversion<'f>(words: &'f Vocabulary, fact: &'f Fact) -> Option<(u64, &'
             let number = order.map_or_else(|| fact.id.short(), |order| order.0);
             Some((number, name, value.unwrap_or(0)))
         }
-        FactKind::Action { insertion, verb, .. } => {
-            Some((insertion.short().wrapping_add(verb.0.into()), words.name_of(*verb)?, 0))
+        FactKind::Action { insertion, action_type, .. } => {
+            Some((insertion.short().wrapping_add(action_type.0.into()), words.name_of(*action_type)?, 0))
         }
         _ => None,
     }

@@ -65,9 +65,9 @@ impl GroupBills {
         for (happened, fact) in facts {
             let at = Minute::at(happened);
             match &fact.what {
-                FactKind::Action { verb, entity, .. } => {
-                    self.action(budgets, tenant, *verb, *entity, fact.received);
-                    if *verb == ActionType::CLICK && budgets.get(&entity.campaign).is_some_and(by_purchase) {
+                FactKind::Action { action_type, entity, .. } => {
+                    self.action(budgets, tenant, *action_type, *entity, fact.received);
+                    if *action_type == ActionType::CLICK && budgets.get(&entity.campaign).is_some_and(by_purchase) {
                         self.clicked.insert((tenant, visitor, at));
                     }
                 }
@@ -86,11 +86,11 @@ impl GroupBills {
         &mut self,
         budgets: &BTreeMap<u32, CampaignBudget>,
         tenant: TenantNo,
-        verb: ActionType,
+        action_type: ActionType,
         of: AdEntity,
         received: Millis,
     ) {
-        let billed = match verb {
+        let billed = match action_type {
             ActionType::IMPRESSION => BillingEvent::Impression,
             ActionType::CLICK => BillingEvent::Click,
             _ => return,
@@ -121,7 +121,7 @@ impl GroupBills {
         tenant: TenantNo,
         fact: &Fact,
     ) -> Result<bool, StoreError> {
-        let FactKind::Action { verb, entity, .. } = fact.what else { return Ok(false) };
+        let FactKind::Action { action_type, entity, .. } = fact.what else { return Ok(false) };
         let budgets = budgets.of(tenant);
         if !budgets.contains_key(&entity.campaign) {
             // The campaign has no budget, so that there is nothing to bill.
@@ -131,7 +131,7 @@ impl GroupBills {
         let again = planted::is_active(PlantedBug::NobodysImpressionsCountAgain);
         let new = group.tx.prepare_cached(nobodys_facts::NOBODYS_FACTS_INSERT_NEW)?.execute(row)? > 0 || again;
         if new {
-            self.action(budgets, tenant, verb, entity, fact.received);
+            self.action(budgets, tenant, action_type, entity, fact.received);
         }
         Ok(new)
     }
@@ -280,7 +280,7 @@ fn load_clicks(conn: &Connection, visitor: i64, day: Day) -> Result<BTreeMap<Min
 fn clicks_of(conn: &Connection, row: i64, from: Minute, to: Minute) -> Result<Vec<AdAction>, StoreError> {
     let mut clicks = Vec::new();
     for body in buckets::actions_within(conn, row, from, to)? {
-        clicks.extend(packed_actions(&body)?.iter().filter(|action| action.verb == ActionType::CLICK));
+        clicks.extend(packed_actions(&body)?.iter().filter(|action| action.action_type == ActionType::CLICK));
     }
     Ok(clicks)
 }

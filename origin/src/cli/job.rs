@@ -97,7 +97,7 @@ pub(super) struct TrainOptions {
     #[arg(long)]
     tenant: Option<String>,
     /// Action types that count as conversions in addition to purchases.
-    #[arg(long, value_name = "VERB")]
+    #[arg(long, value_name = "ACTION_TYPE")]
     conversion: Vec<String>,
     /// Show the model's quality and store nothing.
     #[arg(long)]
@@ -149,9 +149,10 @@ fn read_request(name: &JobName, opened: &WritableStore) -> anyhow::Result<(RunRe
         JobName::Train(train) => {
             let tenant = named_tenant(&opened.rules.tenants, train.tenant.as_deref())?;
             let words = &tenant.config.vocabulary;
-            let verb =
-                |name: &String| words.verb(name).ok_or_else(|| UsageError(format!("{name}: {}", no_word("verb"))));
-            let conversions = train.conversion.iter().map(verb).collect::<Result<_, _>>()?;
+            let action_type = |name: &String| {
+                words.action_type(name).ok_or_else(|| UsageError(format!("{name}: {}", no_word("action_type"))))
+            };
+            let conversions = train.conversion.iter().map(action_type).collect::<Result<_, _>>()?;
             let asked = of(causeway_origin::base::job_kinds::JobKind::Train, &RunOptions { dry_run: train.dry_run });
             (RunRequest { tenant: Some(tenant.no), ..asked }, Options { conversions, ..Options::default() })
         }

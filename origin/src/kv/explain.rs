@@ -250,7 +250,7 @@ mod tests {
         let entity = AdEntity { ad: 1, ad_group: 1, campaign: 1, advertiser: 1 };
         let seen = FactKind::Action {
             insertion: InsertionId([7; 16]),
-            verb: ActionType::IMPRESSION,
+            action_type: ActionType::IMPRESSION,
             view_type: ViewType(0),
             entity,
         };

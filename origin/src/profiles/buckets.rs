@@ -171,7 +171,7 @@ mod tests {
         let minute = Minute(Day(2_900).start().0 + numbers.below(minutes));
         let entity = AdEntity { ad, ad_group: ad / 2, campaign: ad / 4, advertiser: ad / 8 };
         let insertion = InsertionHash([0, 0, a, b, c, d]);
-        AdAction { insertion, verb: ActionType(1 + u8::from(ad == 3)), view_type: ViewType(1), entity, minute }
+        AdAction { insertion, action_type: ActionType(1 + u8::from(ad == 3)), view_type: ViewType(1), entity, minute }
     }
 
     fn read(conn: &Connection, from: Minute, to: Minute) -> Vec<AdAction> {
@@ -218,7 +218,7 @@ mod tests {
         let conn = store::open(folder.path()).unwrap();
         let at = |n: u32, minute: u32| AdAction {
             insertion: InsertionHash([0, 0, 0, 0, n.to_be_bytes()[2], n.to_be_bytes()[3]]),
-            verb: ActionType(1),
+            action_type: ActionType(1),
             view_type: ViewType(1),
             entity: AdEntity::default(),
             minute: Minute(Day(2_900).start().0 + minute),

@@ -133,15 +133,15 @@ pub fn count_actions(
         return Err(field_error("ids", &format!("too many ids: {IDS} at most")));
     }
     let words = &tenant.config.vocabulary;
-    let action_types: Option<Vec<ActionType>> = ask.actions.iter().map(|name| words.verb(name)).collect();
-    let action_types = action_types.ok_or_else(|| field_error("actions", &no_word("verb")))?;
+    let action_types: Option<Vec<ActionType>> = ask.actions.iter().map(|name| words.action_type(name)).collect();
+    let action_types = action_types.ok_or_else(|| field_error("actions", &no_word("action_type")))?;
     let types: Option<Vec<ViewType>> = ask.view_types.iter().flatten().map(|name| words.view_type(name)).collect();
     let types = types.ok_or_else(|| field_error("view_types", &no_word("view_type")))?;
     let (from, to) = ask.last.range(now).ok_or_else(|| field_error("last", "invalid interval: expected 1 or more"))?;
     let actions = actions_of(view, tenant, visitor, ask.own, from, to)?;
     let read = actions.parts.iter().map(|bytes| packed_actions(bytes)).collect::<Result<Vec<_>, _>>()?;
     let view_types = if ask.view_types.is_some() { ViewTypes::Only(&types) } else { ViewTypes::All };
-    let question = ActionQuestion { verbs: &action_types, view_types, from, to };
+    let question = ActionQuestion { action_types: &action_types, view_types, from, to };
     let level = ask.level.level();
     let codes = codes_of(view, tenant, ask.level, &ask.ids)?;
     let candidate = |id: &u32| AdEntity { ad: *id, ad_group: *id, campaign: *id, advertiser: *id };
@@ -256,8 +256,10 @@ pub fn list_groups(
     let words = &tenant.config.vocabulary;
     let mut filter = DimensionFilter::default();
     if let Some(names) = &ask.actions {
-        let codes = filter_codes(names, ("actions", "verb"), |name| words.verb(name).map(|verb| verb.0))?;
-        filter.0.push((actions::ActionDimension::Verb, codes));
+        let codes = filter_codes(names, ("actions", "action_type"), |name| {
+            words.action_type(name).map(|action_type| action_type.0)
+        })?;
+        filter.0.push((actions::ActionDimension::ActionType, codes));
     }
     if let Some(names) = &ask.view_types {
         let codes = filter_codes(names, ("view_types", "view_type"), |name| words.view_type(name).map(|of| of.0))?;
@@ -319,7 +321,7 @@ fn visitor_of(text: &str) -> Result<VisitorId, CountError> {
 impl DimensionName {
     fn dimension(self) -> actions::ActionDimension {
         match self {
-            Self::Action => actions::ActionDimension::Verb,
+            Self::Action => actions::ActionDimension::ActionType,
             Self::ViewType => actions::ActionDimension::ViewType,
             Self::Level(level) => actions::ActionDimension::Entity(level.level()),
         }

@@ -409,7 +409,7 @@ pub(crate) fn purchase(visitor: VisitorId, n: u32, value: Micros) -> Fact {
 pub(crate) fn impression(visitor: VisitorId, n: u32) -> Fact {
     let insertion = InsertionId(u128::from(n).to_be_bytes());
     let entity = AdEntity { ad: 4, ad_group: 3, campaign: 2, advertiser: 1 };
-    let what = FactKind::Action { insertion, verb: ActionType::IMPRESSION, view_type: ViewType(1), entity };
+    let what = FactKind::Action { insertion, action_type: ActionType::IMPRESSION, view_type: ViewType(1), entity };
     Fact { id: FactId::of_message(visitor, &format!("impression {n}")), ..fact(visitor, n, what) }
 }
 

@@ -438,9 +438,9 @@ fn of_placement(granted: Option<&[Option<usize>]>, number: usize) -> Option<Opti
 
 /// Counts for all ads at all levels, with one pass over the actions for each question of the catalogue.
 fn counts(catalogue: &CompiledCatalogue, person: &DecidedPerson<'_>, now: Minute) -> Vec<Vec<u32>> {
-    let count = |(verb, window): &(ActionType, actions::TimeWindow)| {
+    let count = |(action_type, window): &(ActionType, actions::TimeWindow)| {
         let (from, to) = window.range(now);
-        let question = actions::ActionQuestion { verbs: &[*verb], view_types: ViewTypes::All, from, to };
+        let question = actions::ActionQuestion { action_types: &[*action_type], view_types: ViewTypes::All, from, to };
         catalogue.counter.tally_rows(&person.actions, &question)
     };
     catalogue.questions.iter().map(count).collect()
@@ -449,5 +449,5 @@ fn counts(catalogue: &CompiledCatalogue, person: &DecidedPerson<'_>, now: Minute
 /// Number of ads placed in this call that count for a cap.
 fn placed_of(placed: &[&CandidateAd], entity: AdEntity, BoundCap { level, cap, .. }: &BoundCap) -> u32 {
     let same = placed.iter().filter(|placed| placed.entity.at(*level) == entity.at(*level)).count();
-    if cap.verb == ActionType::IMPRESSION { u32::try_from(same).unwrap_or(u32::MAX) } else { 0 }
+    if cap.action_type == ActionType::IMPRESSION { u32::try_from(same).unwrap_or(u32::MAX) } else { 0 }
 }

@@ -384,8 +384,8 @@ impl AudienceIndex {
         if uncounted {
             say(columns, ColumnKey::UncountedEvents, 1);
         }
-        for (verb, last) in row.actions {
-            say(columns, ColumnKey::Acted(*verb), last.0.into());
+        for (action_type, last) in row.actions {
+            say(columns, ColumnKey::Acted(*action_type), last.0.into());
         }
         all.sort_unstable();
         all

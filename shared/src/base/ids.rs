@@ -217,10 +217,10 @@ impl FactId {
 
     /// The id of an action. An action counts once per insertion, action type, view type and UTC day.
     #[must_use]
-    pub fn of_action(visitor: VisitorId, insertion: InsertionId, verb: u8, view_type: u8, at: Millis) -> Self {
+    pub fn of_action(visitor: VisitorId, insertion: InsertionId, action_type: u8, view_type: u8, at: Millis) -> Self {
         let day = u32::try_from(at / DAY_MS).unwrap_or(u32::MAX);
         let mut name = insertion.0.to_vec();
-        name.extend([verb, view_type]);
+        name.extend([action_type, view_type]);
         name.extend(day.to_be_bytes());
         Self::hashed(b"causeway action\0", visitor, &name)
     }

@@ -114,7 +114,7 @@ pub struct AdAction {
     /// The insertion that was acted on.
     pub insertion: InsertionHash,
     /// The action type.
-    pub verb: ActionType,
+    pub action_type: ActionType,
     /// The view type of the placement.
     pub view_type: ViewType,
     /// The ad, with its parents.
@@ -129,14 +129,14 @@ struct ActionKey {
     day: Day,
     insertion: InsertionHash,
     ad: u32,
-    verb: ActionType,
+    action_type: ActionType,
     view_type: ViewType,
 }
 
 impl AdAction {
     fn key(&self) -> ActionKey {
-        let Self { insertion, verb, view_type, entity, minute } = *self;
-        ActionKey { day: minute.day(), insertion, ad: entity.ad, verb, view_type }
+        let Self { insertion, action_type, view_type, entity, minute } = *self;
+        ActionKey { day: minute.day(), insertion, ad: entity.ad, action_type, view_type }
     }
 
     /// Whether `other` is a repeat of this action.
@@ -184,8 +184,13 @@ impl ActionList {
 
     /// Removes the actions before a day.
     pub fn retain_from(&mut self, day: Day) {
-        let first =
-            ActionKey { day, insertion: InsertionHash::default(), ad: 0, verb: ActionType(0), view_type: ViewType(0) };
+        let first = ActionKey {
+            day,
+            insertion: InsertionHash::default(),
+            ad: 0,
+            action_type: ActionType(0),
+            view_type: ViewType(0),
+        };
         self.0 = self.0.split_off(&first);
     }
 
@@ -205,8 +210,8 @@ impl ActionList {
     /// Actions in order of day, then insertion.
     pub fn iter(&self) -> impl Iterator<Item = AdAction> + '_ {
         self.0.iter().map(|(key, (minute, entity))| {
-            let ActionKey { insertion, verb, view_type, .. } = *key;
-            AdAction { insertion, verb, view_type, entity: *entity, minute: *minute }
+            let ActionKey { insertion, action_type, view_type, .. } = *key;
+            AdAction { insertion, action_type, view_type, entity: *entity, minute: *minute }
         })
     }
 

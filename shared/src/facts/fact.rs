@@ -62,7 +62,7 @@ pub enum FactKind {
         /// The insertion.
         insertion: InsertionId,
         /// The action type.
-        verb: ActionType,
+        action_type: ActionType,
         /// The view type of the placement.
         view_type: ViewType,
         /// The ad, with its parents.
@@ -230,7 +230,7 @@ impl Fact {
     pub fn is_activity(&self) -> bool {
         match &self.what {
             FactKind::Page { .. } | FactKind::Track { .. } => true,
-            FactKind::Action { verb, .. } => *verb != ActionType::IMPRESSION,
+            FactKind::Action { action_type, .. } => *action_type != ActionType::IMPRESSION,
             FactKind::Alias { .. } | FactKind::Withdrawal | FactKind::Segments { .. } | FactKind::Attributes { .. } => {
                 false
             }

@@ -194,9 +194,9 @@ impl Profile {
                     order.iter().for_each(|order| self.orders.insert(*order, OrderPurchase { at, value }));
                 }
             }
-            FactKind::Action { insertion, verb, view_type, entity } => self.actions.insert(AdAction {
+            FactKind::Action { insertion, action_type, view_type, entity } => self.actions.insert(AdAction {
                 insertion: InsertionHash::of(*insertion),
-                verb: *verb,
+                action_type: *action_type,
                 view_type: *view_type,
                 entity: *entity,
                 minute: Minute::at(fact.at),

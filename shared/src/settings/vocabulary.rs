@@ -14,8 +14,8 @@ const WORDS: usize = 255;
 #[serde(deny_unknown_fields)]
 pub struct Vocabulary {
     /// Further action types, with codes from 3 on.
-    #[serde(rename = "verb", default, skip_serializing_if = "Vec::is_empty")]
-    pub verbs: Vec<VocabularyWord>,
+    #[serde(rename = "action_type", default, skip_serializing_if = "Vec::is_empty")]
+    pub action_types: Vec<VocabularyWord>,
     /// View types, with codes from 1 on.
     #[serde(rename = "view_type", default, skip_serializing_if = "Vec::is_empty")]
     pub view_types: Vec<VocabularyWord>,
@@ -37,21 +37,22 @@ impl Vocabulary {
     /// Whether the tenant has no words of its own.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.verbs.is_empty() && self.view_types.is_empty()
+        self.action_types.is_empty() && self.view_types.is_empty()
     }
 
     /// The action type of a name.
     #[must_use]
-    pub fn verb(&self, name: &str) -> Option<ActionType> {
-        let built_in = BUILT_IN.into_iter().find(|(own, _)| *own == name).map(|(_, verb)| verb);
-        built_in.or_else(|| code_of(&self.verbs, name).map(ActionType))
+    pub fn action_type(&self, name: &str) -> Option<ActionType> {
+        let built_in = BUILT_IN.into_iter().find(|(own, _)| *own == name).map(|(_, action_type)| action_type);
+        built_in.or_else(|| code_of(&self.action_types, name).map(ActionType))
     }
 
     /// The name of an action type.
     #[must_use]
-    pub fn name_of(&self, verb: ActionType) -> Option<&str> {
-        let built_in = BUILT_IN.into_iter().find(|(_, own)| *own == verb).map(|(name, _)| name);
-        built_in.or_else(|| self.verbs.iter().find(|word| word.code == verb.0).map(|word| word.name.as_str()))
+    pub fn name_of(&self, action_type: ActionType) -> Option<&str> {
+        let built_in = BUILT_IN.into_iter().find(|(_, own)| *own == action_type).map(|(name, _)| name);
+        built_in
+            .or_else(|| self.action_types.iter().find(|word| word.code == action_type.0).map(|word| word.name.as_str()))
     }
 
     /// The view type of a name.
@@ -63,12 +64,12 @@ impl Vocabulary {
     /// All problems of the vocabulary; `at` is its path in the document.
     #[must_use]
     pub fn problems(&self, at: &str) -> Vec<ConfigProblem> {
-        let mut found = words_problems(&self.verbs, &format!("{at}.verb"), 3);
+        let mut found = words_problems(&self.action_types, &format!("{at}.action_type"), 3);
         found.extend(words_problems(&self.view_types, &format!("{at}.view_type"), 1));
-        for (i, word) in self.verbs.iter().enumerate() {
+        for (i, word) in self.action_types.iter().enumerate() {
             if BUILT_IN.iter().any(|(name, _)| *name == word.name) {
                 let message = format!("`{}` is built in: leave it out", word.name);
-                found.push(ConfigProblem { path: format!("{at}.verb[{i}].name"), message });
+                found.push(ConfigProblem { path: format!("{at}.action_type[{i}].name"), message });
             }
         }
         found
@@ -111,10 +112,10 @@ mod tests {
 
     #[test]
     fn a_tenant_adds_action_types_to_the_two_built_in_ones() {
-        let vocabulary = Vocabulary { verbs: vec![word("hide", 3)], view_types: vec![word("home", 1)] };
+        let vocabulary = Vocabulary { action_types: vec![word("hide", 3)], view_types: vec![word("home", 1)] };
         assert_eq!(vocabulary.problems("catalogue"), []);
-        let verbs = ["impression", "click", "hide", "save"].map(|name| vocabulary.verb(name));
-        assert_eq!(verbs, [Some(ActionType(1)), Some(ActionType(2)), Some(ActionType(3)), None]);
+        let action_types = ["impression", "click", "hide", "save"].map(|name| vocabulary.action_type(name));
+        assert_eq!(action_types, [Some(ActionType(1)), Some(ActionType(2)), Some(ActionType(3)), None]);
         assert_eq!(
             [1, 3, 9].map(|code| vocabulary.name_of(ActionType(code))),
             [Some("impression"), Some("hide"), None]
@@ -124,17 +125,17 @@ mod tests {
 
     #[test]
     fn everything_wrong_is_named_with_its_place() {
-        let verbs = vec![word("click", 3), word("Save", 2), word("a", 3), word("a", 4)];
-        let vocabulary = Vocabulary { verbs, view_types: vec![word("home", 0), word("", 1)] };
+        let action_types = vec![word("click", 3), word("Save", 2), word("a", 3), word("a", 4)];
+        let vocabulary = Vocabulary { action_types, view_types: vec![word("home", 0), word("", 1)] };
         let paths: Vec<String> = vocabulary.problems("c").into_iter().map(|p| p.path).collect();
         let expected = [
-            "c.verb[1].name",
-            "c.verb[1].code",
-            "c.verb[2].code",
-            "c.verb[3].name",
+            "c.action_type[1].name",
+            "c.action_type[1].code",
+            "c.action_type[2].code",
+            "c.action_type[3].name",
             "c.view_type[0].code",
             "c.view_type[1].name",
-            "c.verb[0].name",
+            "c.action_type[0].name",
         ];
         assert_eq!(paths, expected);
     }

@@ -131,7 +131,9 @@ impl Experiment {
             found.say(format!("{at}.arm"), "at most one arm is the control");
         }
         let length = 1..=limits::NAME_BYTES;
-        if !length.contains(&self.conversion.len()) || words.verb(&self.conversion) == Some(ActionType::IMPRESSION) {
+        if !length.contains(&self.conversion.len())
+            || words.action_type(&self.conversion) == Some(ActionType::IMPRESSION)
+        {
             found.say(
                 format!("{at}.conversion"),
                 "the name of an event or an action type other than `impression` is needed",

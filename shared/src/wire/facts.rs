@@ -142,7 +142,7 @@ struct ActionForm {
     #[serde(rename = "i")]
     insertion: SixteenBytes,
     #[serde(rename = "v")]
-    verb: u8,
+    action_type: u8,
     #[serde(rename = "t")]
     view_type: u8,
     #[serde(rename = "e")]
@@ -326,9 +326,10 @@ fn put_what(what: &FactKind) -> (u8, Vec<u8>) {
             (kind::TRACK, cbor::encode(&form))
         }
         FactKind::Withdrawal => (kind::WITHDRAWAL, Vec::new()),
-        FactKind::Action { insertion, verb, view_type, entity } => {
+        FactKind::Action { insertion, action_type, view_type, entity } => {
             let insertion = ByteArray::new(insertion.0);
-            let form = ActionForm { insertion, verb: verb.0, view_type: view_type.0, entity: (*entity).into() };
+            let form =
+                ActionForm { insertion, action_type: action_type.0, view_type: view_type.0, entity: (*entity).into() };
             (kind::ACTION, cbor::encode(&form))
         }
         FactKind::Segments { writes } => {
@@ -380,11 +381,11 @@ fn fact_kind(kind: u8, body: &[u8]) -> Result<FactKind, WireError> {
         }
         kind::WITHDRAWAL => FactKind::Withdrawal,
         kind::ACTION => {
-            let ActionForm { insertion, verb, view_type, entity } = read(body)?;
+            let ActionForm { insertion, action_type, view_type, entity } = read(body)?;
             let insertion = InsertionId(insertion.into_array());
             FactKind::Action {
                 insertion,
-                verb: ActionType(verb),
+                action_type: ActionType(action_type),
                 view_type: ViewType(view_type),
                 entity: entity.into(),
             }

@@ -64,7 +64,7 @@ enum CountedForm {
 #[serde(deny_unknown_fields)]
 struct ActionCountForm {
     #[serde(rename = "v")]
-    verb: u8,
+    action_type: u8,
     #[serde(rename = "o", skip_serializing_if = "Option::is_none")]
     of: Option<CodesForm>,
 }
@@ -195,9 +195,9 @@ impl From<&CountQuestion> for CountQuestionForm {
             CountSource::Pages => CountedForm::Pages,
             CountSource::Purchases => CountedForm::Purchases,
             CountSource::Event(name) => CountedForm::Event(name.clone()),
-            CountSource::Action { verb, of } => {
+            CountSource::Action { action_type, of } => {
                 let of = of.as_ref().map(|(level, codes)| CodesForm { level: *level as u8, codes: codes.clone() });
-                CountedForm::Action(ActionCountForm { verb: verb.0, of })
+                CountedForm::Action(ActionCountForm { action_type: action_type.0, of })
             }
         };
         Self { counted, within: question.within.map(WindowForm::from) }
@@ -279,12 +279,12 @@ impl FilterReader {
             CountedForm::Pages => CountSource::Pages,
             CountedForm::Purchases => CountSource::Purchases,
             CountedForm::Event(name) => CountSource::Event(self.text(name, limits::NAME_BYTES)?),
-            CountedForm::Action(ActionCountForm { verb, of }) => {
+            CountedForm::Action(ActionCountForm { action_type, of }) => {
                 let of = match of {
                     Some(form) => Some(codes(form)?),
                     None => None,
                 };
-                CountSource::Action { verb: ActionType(verb), of }
+                CountSource::Action { action_type: ActionType(action_type), of }
             }
         };
         let Some(within) = form.within else { return Some(CountQuestion { what, within: None }) };

@@ -51,7 +51,7 @@ struct FlatForm {
 #[serde(deny_unknown_fields)]
 struct CapQuestionForm {
     #[serde(rename = "v")]
-    verb: u8,
+    action_type: u8,
     #[serde(rename = "w")]
     window: WindowForm,
 }
@@ -206,8 +206,10 @@ pub fn decode_catalogue(bytes: &[u8]) -> Result<FlatCatalogue, WireError> {
 impl From<&FlatCatalogue> for FlatForm {
     fn from(flat: &FlatCatalogue) -> Self {
         let FlatCatalogue { experiments, questions, filters, caps, sizes, advertisers, campaigns, groups, ads } = flat;
-        let question =
-            |(verb, window): &(ActionType, TimeWindow)| CapQuestionForm { verb: verb.0, window: (*window).into() };
+        let question = |(action_type, window): &(ActionType, TimeWindow)| CapQuestionForm {
+            action_type: action_type.0,
+            window: (*window).into(),
+        };
         let cap = |(question, limit): &(u32, u32)| CapForm { question: *question, limit: *limit };
         let size = |[width, height]: &[u32; 2]| SizeForm { width: *width, height: *height };
         Self {
@@ -231,7 +233,7 @@ impl TryFrom<FlatForm> for FlatCatalogue {
     fn try_from(form: FlatForm) -> Result<Self, WireError> {
         const ROWS: usize = limits::CATALOGUE_ROWS;
         let questions = parts::read_list(form.questions, limits::CAP_QUESTIONS, |form| {
-            Ok((ActionType(form.verb), TimeWindow::try_from(form.window)?))
+            Ok((ActionType(form.action_type), TimeWindow::try_from(form.window)?))
         })?;
         let filters = parts::read_list(form.filters, 2 * ROWS, |bytes| filter::decode_filter(&bytes))?;
         let caps = parts::read_list(form.caps, 4 * ROWS, |caps| {

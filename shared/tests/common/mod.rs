@@ -190,8 +190,9 @@ fn facts_of(owner: u8, specs: &[Spec]) -> Vec<Fact> {
                 let code = (bits % 3) as u32;
                 let entity = AdEntity { ad: code, ad_group: code / 2, campaign: 1, advertiser: 1 };
                 let insertion = InsertionId([(bits >> 8) as u8 % 12; 16]);
-                let (verb, view_type) = (ActionType(1 + (bits >> 16) as u8 % 2), ViewType((bits >> 24) as u8 % 2));
-                FactKind::Action { insertion, verb, view_type, entity }
+                let (action_type, view_type) =
+                    (ActionType(1 + (bits >> 16) as u8 % 2), ViewType((bits >> 24) as u8 % 2));
+                FactKind::Action { insertion, action_type, view_type, entity }
             }
             13 => {
                 let bits = scramble(i as u64 ^ u64::from(*gap) << 8);
@@ -268,7 +269,7 @@ fn impression(n: u32) -> AdAction {
     let minute = Minute(Minute::at(NOW).0 + n * 60);
     AdAction {
         insertion: InsertionHash::default(),
-        verb: ActionType::IMPRESSION,
+        action_type: ActionType::IMPRESSION,
         view_type: ViewType(1),
         entity,
         minute,

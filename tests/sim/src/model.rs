@@ -288,8 +288,8 @@ impl Model {
                     sums.purchases += 1;
                     sums.revenue += value.unwrap_or(0);
                 }
-                FactKind::Action { insertion, verb, view_type, .. } => {
-                    sums.actions.insert((insertion.0, verb.0, view_type.0, fact.received / 86_400_000));
+                FactKind::Action { insertion, action_type, view_type, .. } => {
+                    sums.actions.insert((insertion.0, action_type.0, view_type.0, fact.received / 86_400_000));
                 }
                 _ => {}
             }

@@ -66,7 +66,7 @@ pub(crate) struct Connection {
 impl Connection {
     /// Stores one sorted set for each entity: its impressions by minute.
     pub(crate) fn fill(&mut self, actions: &[AdAction]) -> Result<()> {
-        let impressions = || actions.iter().filter(|action| action.verb == ActionType::IMPRESSION);
+        let impressions = || actions.iter().filter(|action| action.action_type == ActionType::IMPRESSION);
         let mut text = Vec::new();
         for action in impressions() {
             for level in AdLevel::ALL {

@@ -37,7 +37,7 @@ impl People {
             let at = self.now - visit % (30 * DAY_MS) - (ACTIONS - i % ACTIONS) * MINUTE_MS;
             let what = FactKind::Action {
                 insertion: InsertionId((u128::from(n) << 64 | u128::from(i)).to_be_bytes()),
-                verb: if bits.is_multiple_of(5) { ActionType::CLICK } else { ActionType::IMPRESSION },
+                action_type: if bits.is_multiple_of(5) { ActionType::CLICK } else { ActionType::IMPRESSION },
                 view_type: ViewType((bits / 5 % 3) as u8),
                 entity: entity(bits / 15 % 2_000),
             };
@@ -47,9 +47,9 @@ impl People {
 
     pub(super) fn actions(self, n: u32) -> ActionList {
         let action = |fact: Fact| match fact.what {
-            FactKind::Action { insertion, verb, view_type, entity } => {
+            FactKind::Action { insertion, action_type, view_type, entity } => {
                 let insertion = InsertionHash::of(insertion);
-                Some(AdAction { insertion, verb, view_type, entity, minute: Minute::at(fact.at) })
+                Some(AdAction { insertion, action_type, view_type, entity, minute: Minute::at(fact.at) })
             }
             _ => None,
         };

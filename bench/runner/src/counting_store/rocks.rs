@@ -51,7 +51,7 @@ impl Rocks {
 
     /// Reads the question's range, which must be whole days, leaves out repeats, and counts.
     pub(super) fn count(&self, visitor: i64, asked: &Asked, to: &mut Vec<Counts>) -> Result<()> {
-        let verbs = asked.question.verbs;
+        let action_types = asked.question.action_types;
         let mut counts: HashMap<u64, u32, BuildHasherDefault<Scatter>> =
             HashMap::with_capacity_and_hasher(asked.candidates.len() * 8, BuildHasherDefault::default());
         for entity in &asked.candidates {
@@ -67,7 +67,7 @@ impl Rocks {
             events.dedup();
             for event in &events {
                 let (what, levels) = event.split_at(8);
-                if what.get(6).is_some_and(|verb| verbs.iter().any(|of| of.0 == *verb)) {
+                if what.get(6).is_some_and(|action_type| action_types.iter().any(|of| of.0 == *action_type)) {
                     for (level, code) in AdLevel::ALL.into_iter().zip(levels.as_chunks().0) {
                         counts.entry(place(level, u32::from_le_bytes(*code))).and_modify(|count| *count += 1);
                     }
@@ -110,7 +110,7 @@ fn key(visitor: i64, day: Day) -> [u8; KEY] {
 
 fn event(action: &AdAction) -> impl Iterator<Item = u8> {
     let levels = AdLevel::ALL.map(|level| action.entity.at(level).to_le_bytes());
-    let what = [action.verb.0, action.view_type.0];
+    let what = [action.action_type.0, action.view_type.0];
     action.insertion.0.into_iter().chain(what).chain(levels.into_iter().flatten())
 }
 

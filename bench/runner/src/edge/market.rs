@@ -56,7 +56,7 @@ impl Market {
     pub(crate) fn as_json(&self) -> Value {
         let action = |action: causeway_shared::facts::actions::AdAction| {
             let insertion: String = action.insertion.0.iter().map(|byte| format!("{byte:02x}")).collect();
-            json!([insertion, action.verb.0, action.entity.ad, EPOCH_MS + u64::from(action.minute.0) * 60_000])
+            json!([insertion, action.action_type.0, action.entity.ad, EPOCH_MS + u64::from(action.minute.0) * 60_000])
         };
         let segment = |(id, expiry): (u32, u32)| json!([id, HourStamp(expiry).start_ms()]);
         let attributes: serde_json::Map<_, _> =

@@ -203,7 +203,7 @@ fn zone_problems(catalogue: &Catalogue) -> impl Iterator<Item = ConfigProblem> {
 /// their configuration.
 fn words_problems(document: &mut Map<String, Value>, words: &Vocabulary) -> Vec<ConfigProblem> {
     let mut problems = Vec::new();
-    for (sort, known) in [("verb", &words.verbs), ("view_type", &words.view_types)] {
+    for (sort, known) in [("action_type", &words.action_types), ("view_type", &words.view_types)] {
         let Some(said) = document.remove(sort) else { continue };
         let Value::Array(said) = said else {
             problems.push(ConfigProblem { path: sort.to_owned(), message: "expected a list".to_owned() });

@@ -41,7 +41,7 @@ mod tests {
         assert_eq!(described(&schema, "/$defs/window"), window);
         assert_eq!(described(&schema, "/$defs/word"), fields::<VocabularyWord>(unknown.clone()));
         let mut all = fields::<Catalogue>(unknown);
-        all.extend(["verb", "view_type"].map(str::to_owned));
+        all.extend(["action_type", "view_type"].map(str::to_owned));
         assert_eq!(described(&schema, ""), all);
     }
 }

@@ -119,9 +119,9 @@ fn everything_wrong_is_said_at_once_with_its_path() {
     bad["ad"][0]["weight"] = json!("heavy");
     bad["ad"][1]["landing_url"] = json!("https://x.example/");
     bad["advertiser"][0]["caps"] = json!([{ "action": "impression" }]);
-    bad["verb"] = json!([{ "name": "hide", "code": 3 }]);
+    bad["action_type"] = json!([{ "name": "hide", "code": 3 }]);
     bad["adverts"] = json!([]);
-    assert_eq!(problems(origin.apply(bad)), ["verb[0]", "ad[0]", "ad[1]", "advertiser[0]", "adverts"]);
+    assert_eq!(problems(origin.apply(bad)), ["action_type[0]", "ad[0]", "ad[1]", "advertiser[0]", "adverts"]);
     let mut lost = document(&[("a", 1), ("a", 1)]);
     lost["campaign"][0]["advertiser"] = json!("nobody");
     lost["ad"][1]["landing"] = json!("javascript:alert(1)");
@@ -329,7 +329,7 @@ fn the_documented_catalogue_is_taken() {
     let text = &blocks.map(|block| block.split("```").next().unwrap()).collect::<Vec<_>>().join("\n");
     let read = |text: &str| document::read("ads.toml", text).unwrap();
     let words: Vocabulary = serde_json::from_value(json!({
-        "verb": read(text)["verb"], "view_type": read(text)["view_type"],
+        "action_type": read(text)["action_type"], "view_type": read(text)["view_type"],
     }))
     .unwrap();
     let (names, codes) = (NameDictionary::default(), BTreeMap::new());

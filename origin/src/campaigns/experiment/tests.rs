@@ -69,7 +69,7 @@ fn expected(origin: &Origin, facts: &BTreeMap<FactId, Fact>, gone: &BTreeSet<Vis
             for fact in facts.iter().filter(|fact| fact.received >= exposed) {
                 let value = match &fact.what {
                     FactKind::Track { name, value, .. } if name == conversion => value.unwrap(),
-                    FactKind::Action { verb, .. } if verb.0 == 2 && conversion == "click" => 0,
+                    FactKind::Action { action_type, .. } if action_type.0 == 2 && conversion == "click" => 0,
                     _ => continue,
                 };
                 let hour = HourStamp::at(fact.received).0;
@@ -140,8 +140,8 @@ fn an_order_of_two_browsers_converts_its_person_once_also_over_midnight_and_arou
 
 fn click(visitor: VisitorId, n: u32, received: Millis) -> Fact {
     let mut fact = impression(visitor, n, received);
-    if let FactKind::Action { verb, .. } = &mut fact.what {
-        verb.0 = 2;
+    if let FactKind::Action { action_type, .. } = &mut fact.what {
+        action_type.0 = 2;
     }
     fact
 }
@@ -454,10 +454,10 @@ fn the_conversions_of_another_experiment_displace_none() {
     assert_eq!((conversions(&origin, 1), conversions(&origin, 2)), (1, i64::from(most)));
     // Two action types on one placed ad, reported in one call.
     let words: causeway_shared::settings::vocabulary::Vocabulary =
-        serde_json::from_value(json!({ "verb": [{ "name": "save", "code": 3 }] })).unwrap();
+        serde_json::from_value(json!({ "action_type": [{ "name": "save", "code": 3 }] })).unwrap();
     let (clicked, mut saved) = (click(visitor(2), 2, NOW), impression(visitor(2), 2, NOW));
-    if let FactKind::Action { verb, .. } = &mut saved.what {
-        verb.0 = 3;
+    if let FactKind::Action { action_type, .. } = &mut saved.what {
+        action_type.0 = 3;
     }
     let row = 77;
     let both = [(NOW, &clicked), (NOW, &saved)];

@@ -32,11 +32,11 @@ fn origin(change: impl FnOnce(&mut Value)) -> Origin {
     origin
 }
 
-fn action(visitor: VisitorId, n: u32, received: Millis, verb: ActionType, campaign: u32) -> Fact {
+fn action(visitor: VisitorId, n: u32, received: Millis, action_type: ActionType, campaign: u32) -> Fact {
     let insertion = InsertionId(u128::from(n).to_be_bytes());
     let entity = AdEntity { ad: 1, ad_group: 1, campaign, advertiser: 1 };
-    let id = FactId::of_action(visitor, insertion, verb.0, 0, received);
-    let what = FactKind::Action { insertion, verb, view_type: ViewType(0), entity };
+    let id = FactId::of_action(visitor, insertion, action_type.0, 0, received);
+    let what = FactKind::Action { insertion, action_type, view_type: ViewType(0), entity };
     Fact { position: 0, id, visitor, received, at: received, what }
 }
 
@@ -409,7 +409,7 @@ fn what_nobody_saw_is_paid_for_once_and_is_nobodys_history() {
 #[test]
 fn what_is_imported_was_paid_for_where_it_was_placed() {
     let mut origin = origin(|_| {});
-    let seen = |v, verb| action(visitor(v), v, NOW, verb, 1);
+    let seen = |v, action_type| action(visitor(v), v, NOW, action_type, 1);
     origin
         .admin("demo", &[seen(1, ActionType::IMPRESSION), seen(2, ActionType::IMPRESSION), seen(3, ActionType::CLICK)]);
     assert_eq!(of(&origin, 1, NOW), (0, 0));

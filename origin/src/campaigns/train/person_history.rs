@@ -69,16 +69,18 @@ pub(super) struct HistoryReplay {
 
 impl HistoryReplay {
     /// Adds the person's examples. Conversions are purchases within a day after a click, and actions with one of
-    /// `verbs`.
-    pub(super) fn walk(&mut self, mut person: PersonHistory, verbs: &[ActionType], to: &mut ExampleShard) {
+    /// `action_types`.
+    pub(super) fn walk(&mut self, mut person: PersonHistory, action_types: &[ActionType], to: &mut ExampleShard) {
         if person.minted.len() > 1 {
             keep_first(&mut person.actions);
         }
-        person.actions.sort_unstable_by_key(|action| (action.minute, action.insertion, action.entity, action.verb));
+        person
+            .actions
+            .sort_unstable_by_key(|action| (action.minute, action.insertion, action.entity, action.action_type));
         self.entities.clear();
         self.levels.clear();
         self.used = 0;
-        self.find_outcomes(&person, verbs);
+        self.find_outcomes(&person, action_types);
         let (actions, mut last) = (std::mem::take(&mut person.actions), None);
         for of_minute in actions.chunk_by(|a, b| a.minute == b.minute) {
             let Some(AdAction { minute: now, .. }) = of_minute.first().copied() else { continue };
@@ -87,7 +89,7 @@ impl HistoryReplay {
             let devices = u32::try_from(devices).unwrap_or(u32::MAX);
             let features = PersonFeatures { now, devices, segments: &[], last };
             // A house ad was placed without a choice.
-            let chosen = |action: &&AdAction| action.verb == ActionType::IMPRESSION && action.entity.ad != 0;
+            let chosen = |action: &&AdAction| action.action_type == ActionType::IMPRESSION && action.entity.ad != 0;
             for action in of_minute.iter().filter(chosen) {
                 let fatigue = self.fatigue(action.entity, now);
                 let outcome = self.outcomes.get(&insertion_of(action)).copied().unwrap_or_default();
@@ -108,11 +110,12 @@ impl HistoryReplay {
         self.set.extend(live.map(|held| held.place));
     }
 
-    fn find_outcomes(&mut self, person: &PersonHistory, verbs: &[ActionType]) {
+    fn find_outcomes(&mut self, person: &PersonHistory, action_types: &[ActionType]) {
         self.outcomes.clear();
         let mut clicks = Vec::new();
         for action in &person.actions {
-            let (click, conversion) = (action.verb == ActionType::CLICK, verbs.contains(&action.verb));
+            let (click, conversion) =
+                (action.action_type == ActionType::CLICK, action_types.contains(&action.action_type));
             if click || conversion {
                 let came = &mut self.outcomes.entry(insertion_of(action)).or_default().came;
                 came.clicked |= click;
@@ -153,12 +156,12 @@ impl HistoryReplay {
     }
 
     fn note(&mut self, action: &AdAction) {
-        if action.verb != ActionType::IMPRESSION && action.verb != ActionType::CLICK {
+        if action.action_type != ActionType::IMPRESSION && action.action_type != ActionType::CLICK {
             return;
         }
         for number in self.tracks_of(action.entity) {
             let Some(track) = self.tracks.get_mut(number as usize) else { continue };
-            let minutes = if action.verb == ActionType::CLICK { &mut track.clicks } else { &mut track.seen };
+            let minutes = if action.action_type == ActionType::CLICK { &mut track.clicks } else { &mut track.seen };
             minutes.push(action.minute);
         }
     }
@@ -204,6 +207,6 @@ fn put_count(counts: &mut [u32; 4], level: usize, count: usize) {
 
 /// Of an action that several visitors hold, only the earliest is retained.
 fn keep_first(actions: &mut Vec<AdAction>) {
-    actions.sort_unstable_by_key(|a| (a.minute.day(), a.insertion, a.entity.ad, a.verb, a.view_type, a.minute));
+    actions.sort_unstable_by_key(|a| (a.minute.day(), a.insertion, a.entity.ad, a.action_type, a.view_type, a.minute));
     actions.dedup_by(|a, b| a.repeats(b));
 }

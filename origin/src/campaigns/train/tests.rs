@@ -26,12 +26,12 @@ fn entity(ad: u32) -> AdEntity {
     AdEntity { ad: 1 + ad, ad_group: 100 + ad / 2, campaign: 200 + ad / 4, advertiser: 300 + ad / 8 }
 }
 
-fn action(n: u64, verb: ActionType, ad: u32, minute: u32) -> AdAction {
+fn action(n: u64, action_type: ActionType, ad: u32, minute: u32) -> AdAction {
     let [.., a, b, c, d, e, f] = n.to_be_bytes();
     let insertion = InsertionHash([a, b, c, d, e, f]);
     AdAction {
         insertion,
-        verb,
+        action_type,
         view_type: ViewType(u8::try_from(ad % 3).unwrap()),
         entity: entity(ad),
         minute: Minute(minute),
@@ -235,11 +235,11 @@ fn what_is_learned_from_is_what_a_request_would_have_seen() {
     let packed = all.pack_actions();
     let packed = [PackedActions::read(&packed).unwrap()];
     let mut expected: Vec<Vec<u16>> = Vec::new();
-    for seen in all.iter().filter(|action| action.verb == ActionType::IMPRESSION) {
+    for seen in all.iter().filter(|action| action.action_type == ActionType::IMPRESSION) {
         let now = seen.minute;
         let counter = ActionCounter::new([seen.entity].into_iter());
-        let count = |verb, (from, to)| {
-            let question = ActionQuestion { verbs: &[verb], view_types: ViewTypes::All, from, to };
+        let count = |action_type, (from, to)| {
+            let question = ActionQuestion { action_types: &[action_type], view_types: ViewTypes::All, from, to };
             counter.count(&packed, &question).next().unwrap()
         };
         let impressions = windows(now).map(|window| count(ActionType::IMPRESSION, window));
@@ -269,20 +269,20 @@ fn what_is_learned_from_is_what_a_request_would_have_seen() {
 #[test]
 fn clicks_conversions_and_purchases_are_of_the_insertion_they_came_from() {
     let at = |day: u32, minute: u32| Day(2_900).start().0 + day * 1_440 + minute;
-    let verb = ActionType(7);
+    let action_type = ActionType(7);
     let actions = vec![
         action(1, ActionType::IMPRESSION, 1, at(0, 0)),
         action(1, ActionType::CLICK, 1, at(0, 1)),
         action(2, ActionType::IMPRESSION, 2, at(1, 0)),
         action(2, ActionType::CLICK, 2, at(1, 3)),
-        action(2, verb, 2, at(1, 9)),
+        action(2, action_type, 2, at(1, 9)),
         action(3, ActionType::IMPRESSION, 1, at(5, 0)),
         // The same action under another visitor counts once.
         action(3, ActionType::IMPRESSION, 1, at(5, 1)),
     ];
     let bought = |minute, count, value| MinutePurchases { minute: Minute(minute), count, value };
     let purchases = vec![bought(at(0, 0), 1, 99), bought(at(1, 1), 2, 600), bought(at(2, 900), 1, 7)];
-    let came = |verbs: &[ActionType]| {
+    let came = |action_types: &[ActionType]| {
         let person = PersonHistory {
             actions: actions.clone(),
             minted: vec![Minute(0); 2],
@@ -290,7 +290,7 @@ fn clicks_conversions_and_purchases_are_of_the_insertion_they_came_from() {
             ..PersonHistory::default()
         };
         let mut shard = ExampleShard::new(12, 10);
-        HistoryReplay::default().walk(person, verbs, &mut shard);
+        HistoryReplay::default().walk(person, action_types, &mut shard);
         let examples = Examples::new(vec![shard]);
         assert_eq!(examples.clicked(Minute(at(9, 0))), [0, 1]);
         assert_eq!(examples.clicked(Minute(at(1, 70))), [0], "its conversion may still come");
@@ -303,7 +303,7 @@ fn clicks_conversions_and_purchases_are_of_the_insertion_they_came_from() {
     // Purchases before the click, and two days after the other click, belong to none; two purchases count with their
     // mean value.
     assert_eq!(came(&[]), [(true, true, Some(300)), (true, false, None), (false, false, None)]);
-    assert_eq!(came(&[verb])[1], (true, true, None));
+    assert_eq!(came(&[action_type])[1], (true, true, None));
 }
 
 #[test]
@@ -312,8 +312,11 @@ fn the_house_ads_impressions_are_no_examples() {
         entity: AdEntity { ad: 0, ad_group: 0, campaign: 0, advertiser: 0 },
         ..action(2, ActionType::IMPRESSION, 1, 4_000_000)
     };
-    let actions =
-        vec![action(1, ActionType::IMPRESSION, 1, 4_000_000), house, AdAction { verb: ActionType::CLICK, ..house }];
+    let actions = vec![
+        action(1, ActionType::IMPRESSION, 1, 4_000_000),
+        house,
+        AdAction { action_type: ActionType::CLICK, ..house },
+    ];
     let mut shard = ExampleShard::new(12, 10);
     HistoryReplay::default().walk(
         PersonHistory { actions, minted: vec![Minute(0)], ..PersonHistory::default() },

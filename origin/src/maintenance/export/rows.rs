@@ -145,9 +145,9 @@ fn action_rows(conn: &Connection, row: i64) -> Result<Vec<Vec<FileCell>>, StoreE
     let mut found = Vec::new();
     for body in buckets::actions_within(conn, row, Minute(0), Minute(u32::MAX))? {
         let packed = packed_actions(&body)?;
-        found.extend(packed.iter().map(|AdAction { insertion, verb, view_type, entity, minute }| {
+        found.extend(packed.iter().map(|AdAction { insertion, action_type, view_type, entity, minute }| {
             let AdEntity { ad, ad_group, campaign, advertiser } = entity;
-            let codes = [minute.0, verb.0.into(), view_type.0.into(), ad, ad_group, campaign, advertiser];
+            let codes = [minute.0, action_type.0.into(), view_type.0.into(), ad, ad_group, campaign, advertiser];
             codes
                 .map(|code| FileCell::Int(code.into()))
                 .into_iter()
@@ -220,11 +220,14 @@ impl VisitorParts {
                 };
                 map.write(token, read_stamp(at, order), value);
             }
-            (Self::Actions(all), [minute, verb, view_type, ad, ad_group, campaign, advertiser, Value::Blob(hash)]) => {
+            (
+                Self::Actions(all),
+                [minute, action_type, view_type, ad, ad_group, campaign, advertiser, Value::Blob(hash)],
+            ) => {
                 let [ad, ad_group, campaign, advertiser] = [ad, ad_group, campaign, advertiser].map(small_number);
                 all.insert(AdAction {
                     insertion: InsertionHash(hash.as_slice().try_into().map_err(|_| "`insertion` is too short")?),
-                    verb: ActionType(small_number(verb)),
+                    action_type: ActionType(small_number(action_type)),
                     view_type: ViewType(small_number(view_type)),
                     entity: AdEntity { ad, ad_group, campaign, advertiser },
                     minute: Minute(small_number(minute)),

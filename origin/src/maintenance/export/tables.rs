@@ -337,8 +337,8 @@ pub const TABLES: [ExportTable; 41] = [
     ),
     define_table(
         "actions",
-        "visitor visitor, minute u32, verb u8, view_type u8, ad u32, ad_group u32, campaign u32, advertiser u32, \
-         insertion hex6",
+        "visitor visitor, minute u32, action_type u8, view_type u8, ad u32, ad_group u32, campaign u32, \
+         advertiser u32, insertion hex6",
         RowSource::Packed(PackedPart::Actions),
     ),
     // A visitor without a row in both tables has no events, as the insert into `visitors` stores it.

@@ -98,12 +98,17 @@ fn any(origin: &Origin, tenant: &str, n: u32, some: &mut impl FnMut(u32) -> u32)
         13..18 => {
             let entity = AdEntity { ad: some(9), ad_group: 3, campaign: 2, advertiser: u32::MAX };
             let insertion = InsertionId((u128::from(n) << 96 | 7).to_be_bytes());
-            let verb = ActionType(1 + u8::try_from(some(2)).unwrap());
+            let action_type = ActionType(1 + u8::try_from(some(2)).unwrap());
             fact(
                 who,
                 n,
                 at,
-                FactKind::Action { insertion, verb, view_type: ViewType(u8::try_from(some(3)).unwrap()), entity },
+                FactKind::Action {
+                    insertion,
+                    action_type,
+                    view_type: ViewType(u8::try_from(some(3)).unwrap()),
+                    entity,
+                },
             )
         }
         _ => page(who, n, at),

@@ -132,15 +132,15 @@ impl EventLine {
     /// The action type and the view type of an action.
     pub(super) fn words(&self, tenant: &TenantConfig) -> Result<(ActionType, ViewType), Refusal> {
         let name = self.action.as_deref().ok_or_else(|| malformed_line("an action needs an `action`"))?;
-        let verb = tenant.vocabulary.verb(name);
-        let verb = verb.ok_or_else(|| ("unknown_action", no_word("verb")))?;
+        let action_type = tenant.vocabulary.action_type(name);
+        let action_type = action_type.ok_or_else(|| ("unknown_action", no_word("action_type")))?;
         let view_type = match self.view_type.as_deref() {
             None | Some("") => ViewType::default(),
             Some(name) => {
                 tenant.vocabulary.view_type(name).ok_or_else(|| ("unknown_view_type", no_word("view_type")))?
             }
         };
-        Ok((verb, view_type))
+        Ok((action_type, view_type))
     }
 
     /// The fact of an action. One insertion named under several visitors counts once for their person (AdCP).
@@ -149,7 +149,7 @@ impl EventLine {
         visitor: VisitorId,
         received: Millis,
         at: Millis,
-        verb: ActionType,
+        action_type: ActionType,
         view_type: ViewType,
     ) -> Result<Fact, Refusal> {
         let text = self.insertion.as_deref().filter(|text| (1..=limits::MESSAGE_ID_BYTES).contains(&text.len()));
@@ -159,14 +159,14 @@ impl EventLine {
         insertion.0.iter_mut().zip(Sha256::digest(text)).for_each(|(to, from)| *to = from);
         let EventLine { ad, ad_group, campaign, advertiser, .. } = *self;
         let entity = AdEntity { ad, ad_group, campaign, advertiser };
-        let id = FactId::of_action(visitor, insertion, verb.0, view_type.0, at);
+        let id = FactId::of_action(visitor, insertion, action_type.0, view_type.0, at);
         Ok(Fact {
             position: 0,
             id,
             visitor,
             received,
             at,
-            what: FactKind::Action { insertion, verb, view_type, entity },
+            what: FactKind::Action { insertion, action_type, view_type, entity },
         })
     }
 }

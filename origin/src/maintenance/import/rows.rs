@@ -333,8 +333,8 @@ impl RowReader<'_> {
             }
         };
         if event.kind == "action" {
-            let (verb, view_type) = event.words(&self.tenant.config)?;
-            let action = event.to_action(visitor, received, at, verb, view_type)?;
+            let (action_type, view_type) = event.words(&self.tenant.config)?;
+            let action = event.to_action(visitor, received, at, action_type, view_type)?;
             // Without a time in the file, only the event's id recognises a repetition on another day.
             return Ok(if event.at_ms.is_some() { action } else { Fact { id, ..action } });
         }

@@ -251,7 +251,7 @@ pub(crate) fn declare_conversions(
     now: Millis,
 ) -> Result<(), StoreError> {
     let names = experiments.iter().map(|one| one.conversion.as_str());
-    for name in names.filter(|name| !is_no_name(name) && tenant.config.vocabulary.verb(name).is_none()) {
+    for name in names.filter(|name| !is_no_name(name) && tenant.config.vocabulary.action_type(name).is_none()) {
         if !add(conn, tenant.no, name, NameSource::Declared, now)? {
             tracing::warn!(
                 tenant = tenant.no.0,

@@ -146,8 +146,8 @@ impl CompiledCatalogue {
         let terms = campaigns.iter().map(|campaign| terms(campaign, &advertisers)).collect();
         let limited = campaigns.iter().filter_map(OfferLimit::of).collect();
         let cap = |&(question, limit): &(u32, u32)| {
-            let (verb, window) = *questions.get(question as usize)?;
-            Some((FrequencyCap { verb, limit, window }, question as usize))
+            let (action_type, window) = *questions.get(question as usize)?;
+            Some((FrequencyCap { action_type, limit, window }, question as usize))
         };
         let caps = caps.iter().map(|caps| caps.iter().filter_map(cap).collect()).collect();
         let mut compiled = Self { terms, targets, questions, experiments, limited, caps, sizes, ..Self::default() };
@@ -271,7 +271,7 @@ impl AdFamily {
         let entity = AdEntity { ad: head.code, ad_group, campaign, advertiser };
         let all = [head.caps, by_group, by_campaign, by_advertiser];
         let limits_impressions =
-            |list: Option<u32>| listed(caps, list).iter().any(|(cap, _)| cap.verb == ActionType::IMPRESSION);
+            |list: Option<u32>| listed(caps, list).iter().any(|(cap, _)| cap.action_type == ActionType::IMPRESSION);
         CandidateAd {
             entity,
             ids: [head.id, of_group, of_campaign, of_advertiser],

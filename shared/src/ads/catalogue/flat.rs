@@ -191,8 +191,8 @@ impl<'a> FlatBuilder<'a> {
 
     fn head(&mut self, id: &str, code: u32, caps: &[CapRule], arm: Option<&String>) -> Option<RowHead> {
         let caps = caps.iter().map(|cap| {
-            let verb = self.words.verb(&cap.action)?;
-            Some((self.questions.of((verb, cap.window)), cap.limit))
+            let action_type = self.words.action_type(&cap.action)?;
+            Some((self.questions.of((action_type, cap.window)), cap.limit))
         });
         let caps = caps.collect::<Option<_>>()?;
         let caps = self.caps.of_list(caps);

@@ -89,7 +89,7 @@ impl Campaign {
 
 impl CapRule {
     fn problems(&self, at: &str, words: &Vocabulary, found: &mut ProblemList) {
-        if words.verb(&self.action).is_none() {
+        if words.action_type(&self.action).is_none() {
             found.say(format!("{at}.action"), format!("there is no action type `{}`", self.action));
         }
         if self.limit == 0 || self.limit > limits::CAP_LIMIT {

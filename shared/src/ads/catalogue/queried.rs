@@ -41,8 +41,8 @@ impl FlatCatalogue {
             for head in heads(level) {
                 let caps = head.caps.and_then(|place| self.caps.get(place as usize));
                 for (question, _) in caps.into_iter().flatten() {
-                    if let Some((verb, _)) = self.questions.get(*question as usize) {
-                        queried.add_cap(*verb, level, head.code);
+                    if let Some((action_type, _)) = self.questions.get(*question as usize) {
+                        queried.add_cap(*action_type, level, head.code);
                     }
                 }
             }

@@ -6,7 +6,7 @@ use super::*;
 use crate::settings::vocabulary::VocabularyWord;
 
 fn words() -> Vocabulary {
-    Vocabulary { verbs: vec![VocabularyWord { name: "hide".to_owned(), code: 3 }], view_types: Vec::new() }
+    Vocabulary { action_types: vec![VocabularyWord { name: "hide".to_owned(), code: 3 }], view_types: Vec::new() }
 }
 
 fn catalogue(value: Value) -> Catalogue {

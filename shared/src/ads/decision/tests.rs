@@ -48,7 +48,7 @@ fn seen(catalogue: &CompiledCatalogue, ad: u32, insertion: u8, minute: Minute) -
     let entity = catalogue.ad(ad).unwrap().entity;
     AdAction {
         insertion: InsertionHash([insertion; 6]),
-        verb: ActionType::IMPRESSION,
+        action_type: ActionType::IMPRESSION,
         view_type: ViewType(1),
         entity,
         minute,
@@ -134,7 +134,7 @@ fn the_trace_names_the_binding_cap_and_its_count() {
 fn a_cap_counts_only_its_action_type() {
     let catalogue = catalogue(|all| all["ad"][0]["caps"] = cap("click", 1, 1, "days"));
     let impression = seen(&catalogue, 1, 1, now());
-    let click = AdAction { verb: ActionType::CLICK, ..impression };
+    let click = AdAction { action_type: ActionType::CLICK, ..impression };
     assert_eq!(placed(&catalogue, &[vec![impression]], &[&[]]), [Ok(1)]);
     assert_eq!(placed(&catalogue, &[vec![impression, click]], &[&[]]), [Ok(2)]);
 }
@@ -604,7 +604,7 @@ fn a_cap_of_so_many_hours_needs_what_a_snapshot_holds() {
     let entity = catalogue.ad(1).unwrap().entity;
     let what = FactKind::Action {
         insertion: InsertionId([7; 16]),
-        verb: ActionType::IMPRESSION,
+        action_type: ActionType::IMPRESSION,
         view_type: ViewType(0),
         entity,
     };

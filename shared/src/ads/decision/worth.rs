@@ -114,8 +114,8 @@ impl<'a> CallPredictor<'a> {
         let longest = windows.iter().copied().last();
         let counted = windows.map(|window| (ActionType::IMPRESSION, window)).into_iter();
         let counted = counted.chain(longest.map(|window| (ActionType::CLICK, window)));
-        let tally = |(verb, (from, to)): (ActionType, (Minute, Minute))| {
-            let question = ActionQuestion { verbs: &[verb], view_types: ViewTypes::All, from, to };
+        let tally = |(action_type, (from, to)): (ActionType, (Minute, Minute))| {
+            let question = ActionQuestion { action_types: &[action_type], view_types: ViewTypes::All, from, to };
             catalogue.counter.tally_rows(actions, &question)
         };
         let counts = if actions.is_empty() { Vec::new() } else { counted.map(tally).collect() };

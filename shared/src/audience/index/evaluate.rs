@@ -198,12 +198,12 @@ impl AudienceIndex {
         let name = match (&question.what, question.within) {
             (CountSource::Pages, None) => return self.number(ColumnKey::Pages, test, true, negated),
             (CountSource::Purchases, None) => return self.number(ColumnKey::Purchases, test, true, negated),
-            (CountSource::Action { verb, of }, within) => {
+            (CountSource::Action { action_type, of }, within) => {
                 let from = within.map_or(0, |within| within.range(now).0.0);
                 // Only the store knows the number, the ads, and whether old actions were trimmed since.
                 let some = if of.is_none() && within.is_some() { mask_with_event(test, negated) } else { UNSURE };
                 let to = within.map_or(0, |within| within.range(now).1.0);
-                return self.last(ColumnKey::Acted(*verb), from, to, test, negated, some);
+                return self.last(ColumnKey::Acted(*action_type), from, to, test, negated, some);
             }
             (CountSource::Pages, Some(_)) => "page",
             (CountSource::Purchases, Some(_)) => crate::facts::fact::PURCHASE,

@@ -157,7 +157,7 @@ impl ColumnKey {
             Self::Attribute(token) => (10, token.0),
             Self::Count(place) => (11, place),
             Self::Last(place) => (12, place),
-            Self::Acted(verb) => (13, verb.0.into()),
+            Self::Acted(action_type) => (13, action_type.0.into()),
             Self::UncountedEvents => (14, 0),
             Self::LacksAttributes => (15, 0),
             Self::LacksSegments => (16, 0),

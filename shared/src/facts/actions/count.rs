@@ -19,7 +19,7 @@ pub enum ViewTypes<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ActionQuestion<'a> {
     /// Action types that count.
-    pub verbs: &'a [ActionType],
+    pub action_types: &'a [ActionType],
     /// View types that count.
     pub view_types: ViewTypes<'a>,
     /// First minute of the range.
@@ -29,12 +29,12 @@ pub struct ActionQuestion<'a> {
 }
 
 impl ActionQuestion<'_> {
-    fn counts(&self, verb: ActionType, view_type: ViewType) -> bool {
+    fn counts(&self, action_type: ActionType, view_type: ViewType) -> bool {
         let seen = match self.view_types {
             ViewTypes::All => true,
             ViewTypes::Only(types) => types.contains(&view_type),
         };
-        seen && self.verbs.contains(&verb)
+        seen && self.action_types.contains(&action_type)
     }
 }
 
@@ -142,7 +142,7 @@ impl ActionCounter {
         let mut by_entity = vec![0u32; actions.entities().len()];
         for (kind, count) in actions.kinds().zip(by_kind) {
             if *count > 0
-                && question.counts(kind.verb, kind.view_type)
+                && question.counts(kind.action_type, kind.view_type)
                 && let Some(sum) = by_entity.get_mut(usize::from(kind.entity))
             {
                 *sum += count;
@@ -233,7 +233,7 @@ fn kinds_once(actions: &PackedActions<'_>, from: Minute, to: Minute, seen: &mut 
             let (Some(kind), Some(count)) = (kinds.get(place), counted.get_mut(place)) else { continue };
             let ad = ads.get(usize::from(kind.entity)).copied().unwrap_or_default();
             let [a, b, c, d, e, f] = *hash;
-            let what = u64::from_le_bytes([a, b, c, d, e, f, kind.verb.0, kind.view_type.0]);
+            let what = u64::from_le_bytes([a, b, c, d, e, f, kind.action_type.0, kind.view_type.0]);
             *count += u32::from(seen.is_new(what, u64::from(ad) << 16 | u64::from(day.0)));
         }
     }
@@ -252,7 +252,7 @@ pub(crate) fn tally(
         let entities: Vec<AdEntity> = actions.entities().collect();
         for (kind, count) in actions.kinds().zip(counted).filter(|(_, count)| **count > 0) {
             let entity = entities.get(usize::from(kind.entity)).copied().unwrap_or_default();
-            report(kind.verb, entity, *count);
+            report(kind.action_type, entity, *count);
         }
     });
 }

@@ -23,7 +23,7 @@ const ENTITY: usize = 16;
 pub(super) struct RowKind {
     /// Index of the entity.
     pub(super) entity: u16,
-    pub(super) verb: ActionType,
+    pub(super) action_type: ActionType,
     pub(super) view_type: ViewType,
 }
 
@@ -55,10 +55,14 @@ impl ActionList {
 
 /// Packed form of distinct actions.
 pub(super) fn pack(mut actions: Vec<AdAction>) -> Vec<u8> {
-    actions.sort_unstable_by_key(|a| (a.minute, a.insertion, a.entity, a.verb, a.view_type));
+    actions.sort_unstable_by_key(|a| (a.minute, a.insertion, a.entity, a.action_type, a.view_type));
     let mut entities: Vec<AdEntity> = actions.iter().map(|action| action.entity).collect();
     sort_once(&mut entities);
-    let kind = |a: &AdAction| RowKind { entity: place(&entities, &a.entity), verb: a.verb, view_type: a.view_type };
+    let kind = |a: &AdAction| RowKind {
+        entity: place(&entities, &a.entity),
+        action_type: a.action_type,
+        view_type: a.view_type,
+    };
     let mut kinds: Vec<RowKind> = actions.iter().map(kind).collect();
     sort_once(&mut kinds);
     let mut days: Vec<(Day, u32)> = Vec::new();
@@ -84,9 +88,9 @@ pub(super) fn pack(mut actions: Vec<AdAction>) -> Vec<u8> {
         to.extend(wide.then_some(high));
     }
     actions.iter().for_each(|a| to.extend(a.insertion.0));
-    for RowKind { entity, verb, view_type } in kinds {
+    for RowKind { entity, action_type, view_type } in kinds {
         to.extend(entity.to_le_bytes());
-        to.extend([verb.0, view_type.0]);
+        to.extend([action_type.0, view_type.0]);
     }
     for AdEntity { ad, ad_group, campaign, advertiser } in entities {
         [ad, ad_group, campaign, advertiser].into_iter().for_each(|code| to.extend(code.to_le_bytes()));
@@ -188,9 +192,9 @@ impl<'a> PackedActions<'a> {
             while days.next_if(|(_, end)| *end <= row).is_some() {}
             let (day, _) = days.peek()?;
             let minute = Minute(day.start().0.checked_add(u32::from(self.minute_of_day(row)?))?);
-            let RowKind { entity, verb, view_type } = self.kind(kind)?;
+            let RowKind { entity, action_type, view_type } = self.kind(kind)?;
             let entity = self.entity(entity.into())?;
-            Some(AdAction { insertion: InsertionHash(*hash), verb, view_type, entity, minute })
+            Some(AdAction { insertion: InsertionHash(*hash), action_type, view_type, entity, minute })
         })
     }
 
@@ -274,9 +278,9 @@ impl<'a> PackedActions<'a> {
 }
 
 impl RowKind {
-    fn from_bytes([low, high, verb, view_type]: &[u8; KIND]) -> Self {
+    fn from_bytes([low, high, action_type, view_type]: &[u8; KIND]) -> Self {
         let entity = u16::from_le_bytes([*low, *high]);
-        Self { entity, verb: ActionType(*verb), view_type: ViewType(*view_type) }
+        Self { entity, action_type: ActionType(*action_type), view_type: ViewType(*view_type) }
     }
 }
 

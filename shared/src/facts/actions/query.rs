@@ -10,7 +10,7 @@ use crate::base::time::Minute;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ActionDimension {
     /// Action type.
-    Verb,
+    ActionType,
     /// View type of the placement.
     ViewType,
     /// Ad, ad group, campaign or advertiser.
@@ -20,7 +20,7 @@ pub enum ActionDimension {
 impl ActionDimension {
     fn of(self, action: &AdAction) -> u32 {
         match self {
-            Self::Verb => action.verb.0.into(),
+            Self::ActionType => action.action_type.0.into(),
             Self::ViewType => action.view_type.0.into(),
             Self::Entity(level) => action.entity.at(level),
         }

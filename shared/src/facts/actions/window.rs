@@ -62,7 +62,7 @@ impl TimeWindow {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FrequencyCap {
     /// Action type that is counted.
-    pub verb: ActionType,
+    pub action_type: ActionType,
     /// Largest number of actions in the window.
     pub limit: u32,
     /// Window in which actions are counted.
@@ -96,7 +96,7 @@ mod tests {
     #[test]
     fn a_cap_binds_at_its_limit() {
         let cap = FrequencyCap {
-            verb: ActionType::IMPRESSION,
+            action_type: ActionType::IMPRESSION,
             limit: 3,
             window: TimeWindow { interval: 1, unit: WindowUnit::Days },
         };

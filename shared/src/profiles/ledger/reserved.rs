@@ -43,7 +43,7 @@ impl PlacedInsertion {
     #[must_use]
     pub fn impression(&self) -> AdAction {
         let Self { insertion, entity, view_type, minute } = *self;
-        AdAction { insertion, verb: ActionType::IMPRESSION, view_type, entity, minute }
+        AdAction { insertion, action_type: ActionType::IMPRESSION, view_type, entity, minute }
     }
 
     /// Whether the serve window is open, in whole minutes.

@@ -26,7 +26,7 @@ pub struct QueriedNames {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct QueriedActions {
     /// The action type's code.
-    pub verb: u8,
+    pub action_type: u8,
     /// The index of the level in [`AdLevel::ALL`].
     pub level: usize,
     /// The codes at that level.
@@ -43,22 +43,22 @@ impl QueriedNames {
     }
 
     fn names_actions(&self, needed: &QueriedActions) -> bool {
-        let same = self.caps.iter().filter(|cap| (cap.verb, cap.level) == (needed.verb, needed.level));
+        let same = self.caps.iter().filter(|cap| (cap.action_type, cap.level) == (needed.action_type, needed.level));
         same.map(|cap| &cap.codes).any(|codes| needed.codes.is_subset(codes))
     }
 
     /// Adds a cap.
-    pub fn add_cap(&mut self, verb: ActionType, level: AdLevel, code: u32) {
+    pub fn add_cap(&mut self, action_type: ActionType, level: AdLevel, code: u32) {
         let level = AdLevel::ALL.iter().position(|one| *one == level).unwrap_or_default();
-        match self.caps.iter_mut().find(|cap| (cap.verb, cap.level) == (verb.0, level)) {
+        match self.caps.iter_mut().find(|cap| (cap.action_type, cap.level) == (action_type.0, level)) {
             Some(cap) => _ = cap.codes.insert(code),
-            None => self.caps.push(QueriedActions { verb: verb.0, level, codes: [code].into() }),
+            None => self.caps.push(QueriedActions { action_type: action_type.0, level, codes: [code].into() }),
         }
     }
 
     /// The codes of caps, by action type and level.
     fn counted(&self) -> BTreeMap<(u8, usize), &BTreeSet<u32>> {
-        self.caps.iter().map(|cap| ((cap.verb, cap.level), &cap.codes)).collect()
+        self.caps.iter().map(|cap| ((cap.action_type, cap.level), &cap.codes)).collect()
     }
 }
 
@@ -132,7 +132,7 @@ fn held_actions(actions: &ActionList, room: &SnapshotRoom<'_>) -> (Vec<u8>, bool
     let counted = room.queried.counted();
     let is_counted = |action: &AdAction| {
         let at = |(index, level): (usize, AdLevel)| {
-            counted.get(&(action.verb.0, index)).is_some_and(|codes| codes.contains(&action.entity.at(level)))
+            counted.get(&(action.action_type.0, index)).is_some_and(|codes| codes.contains(&action.entity.at(level)))
         };
         AdLevel::ALL.into_iter().enumerate().any(at)
     };

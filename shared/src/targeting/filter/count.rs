@@ -33,7 +33,7 @@ pub enum CountSource {
     /// Actions of a type; an insertion counts once per UTC day.
     Action {
         /// The action type.
-        verb: ActionType,
+        action_type: ActionType,
         /// The ads: one of these codes at a level, distinct and in order; `None` for all ads.
         of: Option<(AdLevel, Vec<u32>)>,
     },
@@ -104,11 +104,13 @@ impl ByAction {
     pub(super) fn of<'q>(questions: impl IntoIterator<Item = &'q CountQuestion>) -> Self {
         let mut windows: BTreeMap<Option<TimeWindow>, Keys> = BTreeMap::new();
         for (place, question) in questions.into_iter().enumerate() {
-            let CountSource::Action { verb, of } = &question.what else { continue };
+            let CountSource::Action { action_type, of } = &question.what else { continue };
             let keys = windows.entry(question.within).or_default();
             match of {
-                None => keys.push(((*verb, None), place)),
-                Some((level, codes)) => keys.extend(codes.iter().map(|code| ((*verb, Some((*level, *code))), place))),
+                None => keys.push(((*action_type, None), place)),
+                Some((level, codes)) => {
+                    keys.extend(codes.iter().map(|code| ((*action_type, Some((*level, *code))), place)))
+                }
             }
         }
         windows.values_mut().for_each(|keys| keys.sort_unstable());
@@ -127,11 +129,11 @@ impl ByAction {
             questions.iter().map(|question| at_once(question, history, now)).collect();
         for (within, keys) in &self.0 {
             let (from, to) = within.map_or((Minute(0), Minute(u32::MAX)), |window| window.range(now));
-            tally(history.actions, from, to, |verb, entity, count| {
+            tally(history.actions, from, to, |action_type, entity, count| {
                 let at_levels = AdLevel::ALL.into_iter().map(|level| Some((level, entity.at(level))));
                 for of in at_levels.chain([None]) {
-                    let first = keys.partition_point(|(key, _)| *key < (verb, of));
-                    let same = keys.get(first..).into_iter().flatten().take_while(|(key, _)| *key == (verb, of));
+                    let first = keys.partition_point(|(key, _)| *key < (action_type, of));
+                    let same = keys.get(first..).into_iter().flatten().take_while(|(key, _)| *key == (action_type, of));
                     for (_, place) in same {
                         let answer = answers.iter_mut().skip(*place).take(1).flatten();
                         answer.for_each(|sum| *sum = sum.plus(EventCount::Exactly(count.into())));

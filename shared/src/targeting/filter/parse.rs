@@ -167,8 +167,8 @@ impl<'a> FilterParser<'a> {
             let what = self.event(at, event);
             return self.counted(at, what, value, depth);
         }
-        if let Some(verb) = name.strip_prefix("actions.") {
-            let what = self.action(at, verb, value);
+        if let Some(action_type) = name.strip_prefix("actions.") {
+            let what = self.action(at, action_type, value);
             return self.counted(at, what, value, depth);
         }
         match FieldOperand::of(name, self.words) {
@@ -332,9 +332,9 @@ impl FilterParser<'_> {
         Some(what)
     }
 
-    fn action(&mut self, at: &str, verb: &str, value: &Json) -> Option<CountSource> {
-        let Some(verb) = self.words.vocabulary.verb(verb) else {
-            self.say(at, format!("there is no action type `{}`", shown(verb)));
+    fn action(&mut self, at: &str, action_type: &str, value: &Json) -> Option<CountSource> {
+        let Some(action_type) = self.words.vocabulary.action_type(action_type) else {
+            self.say(at, format!("there is no action type `{}`", shown(action_type)));
             return None;
         };
         let mut of = None;
@@ -346,7 +346,7 @@ impl FilterParser<'_> {
             }
             of = Some((level, self.codes(&at, level, codes, ids)));
         }
-        Some(CountSource::Action { verb, of })
+        Some(CountSource::Action { action_type, of })
     }
 
     /// The codes of one id or of a list of ids.

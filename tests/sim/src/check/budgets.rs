@@ -17,7 +17,7 @@ pub fn converged(world: &mut World) -> Vec<String> {
     let (campaign, price) = PAID;
     let mut counted: BTreeMap<&TenantId, u64> = BTreeMap::new();
     for (tenant, record) in model.facts() {
-        let counts = matches!(record.fact.what, FactKind::Action { verb: ActionType::IMPRESSION, entity, .. } if entity.campaign == campaign);
+        let counts = matches!(record.fact.what, FactKind::Action { action_type: ActionType::IMPRESSION, entity, .. } if entity.campaign == campaign);
         let erased = model.erased.contains(&(tenant.clone(), record.fact.visitor));
         *counted.entry(tenant).or_default() += u64::from(counts && !erased);
     }

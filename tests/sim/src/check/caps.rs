@@ -79,7 +79,7 @@ impl Caps {
     /// Checks an answer and records its placed ads and impressions.
     pub fn emitted(&mut self, call: &Call, answer: &HttpAnswer) -> Vec<String> {
         for fact in facts_of_answer(answer) {
-            if let FactKind::Action { insertion, verb: ActionType::IMPRESSION, entity, .. } = fact.what {
+            if let FactKind::Action { insertion, action_type: ActionType::IMPRESSION, entity, .. } = fact.what {
                 self.seen.entry(entity.ad).or_default().insert(InsertionHash::of(insertion), fact.visitor);
             }
             if let FactKind::Alias { id, .. } = fact.what
@@ -145,7 +145,9 @@ impl Caps {
             if newest == Some(own.version()) {
                 let actions = own.actions().into_iter().flat_map(|actions| actions.iter().collect::<Vec<_>>());
                 known.extend(
-                    actions.filter(|a| a.entity.ad == ad && a.verb == ActionType::IMPRESSION).map(|a| a.insertion),
+                    actions
+                        .filter(|a| a.entity.ad == ad && a.action_type == ActionType::IMPRESSION)
+                        .map(|a| a.insertion),
                 );
             }
         }
