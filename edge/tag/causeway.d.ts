@@ -21,7 +21,7 @@ export interface Ad {
   /** The creative from the catalogue: any JSON. */
   creative?: unknown;
   /** The person's own offer code, if the campaign is a limited offer. */
-  unit?: number;
+  offer_code?: number;
   /** The visitor's arm of an experiment. */
   experiment?: { id: string; arm: string };
 }

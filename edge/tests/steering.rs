@@ -541,15 +541,19 @@ fn limited(recipients: &Value) -> Value {
     let mut all = budgeted();
     all["campaign"][0].as_object_mut().unwrap().remove("daily_budget_micros");
     all["campaign"][0]["recipients"] = recipients.clone();
-    all["ad"][0]["creative"] = json!({ "text": "no. {unit}", "html": "<a href=\"{click_url}\">{unit}</a>" });
+    all["ad"][0]["creative"] =
+        json!({ "text": "no. {offer_code}", "html": "<a href=\"{click_url}\">{offer_code}</a>" });
     all
 }
 
 /// The offer code of a page's ad, and the offer facts of the answer.
 fn offer_code(page: &mut Page) -> (Option<u64>, Vec<(VisitorId, FactKind)>) {
     let answer = page.send("POST", "/v1/decide", br#"{"placements":[{"id":"top"}]}"#);
-    let recorded = facts(&answer).into_iter().filter(|fact| matches!(fact.what, FactKind::Unit { .. }));
-    (body(&answer)["decisions"][0]["ad"]["unit"].as_u64(), recorded.map(|fact| (fact.visitor, fact.what)).collect())
+    let recorded = facts(&answer).into_iter().filter(|fact| matches!(fact.what, FactKind::OfferCode { .. }));
+    (
+        body(&answer)["decisions"][0]["ad"]["offer_code"].as_u64(),
+        recorded.map(|fact| (fact.visitor, fact.what)).collect(),
+    )
 }
 
 #[test]
@@ -561,7 +565,7 @@ fn an_offer_code_is_asked_for_by_a_page_that_shows_it() {
     for number in 0..5 {
         page.cookies.clear();
         let seen: Vec<_> = (0..3).map(|_| offer_code(&mut page)).collect();
-        let shown: Vec<_> = seen.iter().map(|(unit, _)| *unit).collect();
+        let shown: Vec<_> = seen.iter().map(|(offer_code, _)| *offer_code).collect();
         let code = Some(number).filter(|number| *number < 3);
         assert_eq!(shown, [None, code, code], "from the second page on");
         assert_eq!(seen.iter().flat_map(|(_, recorded)| recorded).count(), usize::from(number < 3));
@@ -580,14 +584,17 @@ fn at_most_the_limit_of_people_get_a_code_each_keeps_its_own_and_reports_it_once
             assert_eq!((recorded, had.len()), (vec![], 3), "{n}");
             continue;
         };
-        let what = FactKind::Unit { campaign: 1, number: u32::try_from(number).unwrap() };
+        let what = FactKind::OfferCode { campaign: 1, number: u32::try_from(number).unwrap() };
         assert_eq!(recorded, [(visitor, what)]);
         // The cookie contains the code: no object is called, and no fact repeats it.
         let before = page.objects.clone();
         page.silent = true;
         assert_eq!(offer_code(&mut page), (Some(number), vec![]));
         let me = body(&page.send("GET", "/v1/me", b""));
-        assert_eq!((&me["units"][0]["campaign"], me["units"][0]["unit"].as_u64()), (&json!("test"), Some(number)));
+        assert_eq!(
+            (&me["offer_codes"][0]["campaign"], me["offer_codes"][0]["code"].as_u64()),
+            (&json!("test"), Some(number))
+        );
         page.silent = false;
         assert_eq!(page.objects, before);
         // Without the cookie the object still has the code.
@@ -612,14 +619,17 @@ fn an_offer_whose_last_code_was_lost_blocks_no_other_offer() {
     for _ in 0..3 {
         page.cookies.clear();
         let (number, recorded) = offer_code(&mut page);
-        assert!(number.is_some() && matches!(recorded[..], [(_, FactKind::Unit { campaign: 2, .. })]), "{recorded:?}");
+        assert!(
+            number.is_some() && matches!(recorded[..], [(_, FactKind::OfferCode { campaign: 2, .. })]),
+            "{recorded:?}"
+        );
         // The next page asks the sold-out offer again, and gets no new code.
         assert!(offer_code(&mut page).1.is_empty());
     }
     // The owner of the code gets it after it has a code of the other offer.
     page.cookies = first;
     offer_code(&mut page);
-    assert!(matches!(offer_code(&mut page).1[..], [(_, FactKind::Unit { campaign: 1, number: 0 })]));
+    assert!(matches!(offer_code(&mut page).1[..], [(_, FactKind::OfferCode { campaign: 1, number: 0 })]));
 }
 
 #[test]
@@ -627,13 +637,16 @@ fn a_person_without_a_code_sees_another_ad_and_the_trace_says_why() {
     let mut page = Page::with(limited(&json!({ "limit": 3 })));
     page.silent = true;
     let (answer, fates) = page.view();
-    assert_eq!((fates["low"].as_str(), &answer["degraded"]), ("unconfirmed", &json!(["unit_unanswered"])));
+    assert_eq!((fates["low"].as_str(), &answer["degraded"]), ("unconfirmed", &json!(["offer_code_unanswered"])));
     page.silent = false;
     let (answer, fates) = page.view();
     let ad = &answer["decisions"][0];
-    let (unit, creative) = (ad["ad"]["unit"].as_u64().unwrap(), &ad["ad"]["creative"]);
-    let html = format!("<a href=\"{{click_url}}\">{unit}</a>");
-    assert_eq!((fates["low"].as_str(), creative), ("won", &json!({ "text": format!("no. {unit}"), "html": html })));
+    let (offer_code, creative) = (ad["ad"]["offer_code"].as_u64().unwrap(), &ad["ad"]["creative"]);
+    let html = format!("<a href=\"{{click_url}}\">{offer_code}</a>");
+    assert_eq!(
+        (fates["low"].as_str(), creative),
+        ("won", &json!({ "text": format!("no. {offer_code}"), "html": html }))
+    );
     // After all codes were assigned no object is called.
     page.allocate(1, TrafficAllocation { at: page.now, given_out: [1].into(), ..TrafficAllocation::default() });
     assert_eq!(page.view().1["low"], "won", "the person has a code");
@@ -679,7 +692,7 @@ fn a_code_assigned_to_another_browser_of_the_person_is_reported_by_the_one_that_
     page.bridge([(second, sub(own)), (first, sub(SubContent::default()))]);
     page.silent = false;
     let (number, recorded) = offer_code(&mut page);
-    let what = FactKind::Unit { campaign: 1, number: u32::try_from(number.unwrap()).unwrap() };
+    let what = FactKind::OfferCode { campaign: 1, number: u32::try_from(number.unwrap()).unwrap() };
     assert_eq!(recorded, [(first, what)]);
     // While KV reads are late the code is unknown, and the person gets no other.
     let (cookies, mut cold) = (page.cookies.clone(), Page::with(limited(&json!({ "limit": 1_000 }))));

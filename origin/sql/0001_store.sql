@@ -368,8 +368,8 @@ CREATE TABLE nobodys_facts (
     PRIMARY KEY (tenant, day, id)
 ) STRICT, WITHOUT ROWID;
 
--- Of each campaign the unit that a visitor got first.
-CREATE TABLE units (
+-- Of each campaign the offer code that a visitor got first.
+CREATE TABLE offer_codes (
     visitor  INTEGER NOT NULL,          -- row in `visitors`
     campaign INTEGER NOT NULL,          -- its code
     number   INTEGER NOT NULL,
@@ -377,8 +377,8 @@ CREATE TABLE units (
     PRIMARY KEY (visitor, campaign)
 ) STRICT, WITHOUT ROWID;
 
--- Units that somebody got, who may be erased by now.
-CREATE TABLE units_given (
+-- Offer codes that were given, also to visitors that are erased by now.
+CREATE TABLE offer_codes_given (
     tenant   INTEGER NOT NULL,
     campaign INTEGER NOT NULL,          -- its code
     number   INTEGER NOT NULL,

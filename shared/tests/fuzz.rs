@@ -86,7 +86,7 @@ fn all_facts() -> Vec<Fact> {
         },
         FactKind::Attributes { writes: attributes() },
         FactKind::Exposure { experiment: 7, arm: 2 },
-        FactKind::Unit { campaign: 7, number: 40_000 },
+        FactKind::OfferCode { campaign: 7, number: 40_000 },
         FactKind::Evidence {
             id: alternate(MEMBER, 1),
             also: Vec::new(),

@@ -38,7 +38,7 @@ use causeway_shared::profiles::view::{Snapshot, StoredValue};
 use causeway_shared::wire::facts::FactBatch;
 use causeway_shared::wire::kv_keys::{attributes_key, catalogue_key, lookup_key, model_key, pointer_key, snapshot_key};
 use causeway_shared::wire::model as wire_model;
-use causeway_shared::wire::offer_slots as wire_units;
+use causeway_shared::wire::offer_slots as wire_offers;
 use causeway_shared::wire::strict_caps as wire_strict;
 use causeway_shared::wire::sync::{KvWrite, ReadResult, RejectedFact, SyncRequest, SyncResponse, VerifyRequest};
 use causeway_shared::wire::{WireError, catalogue, cookies, facts, kv, profile, sync};
@@ -71,7 +71,7 @@ const ERASURE_OF_ONE: &str = "a66166016169500b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b6176
      5c7af8616b08616241a0";
 const EXPOSURE: &str = "a66166016169500c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c61765001a3185c50007102830405060708090a61721b000001a318\
      5c7ee0616b0961624ba261651a00011170616102";
-const UNIT: &str = "a66166016169500d0d0d0d0d0d0d0d0d0d0d0d0d0d0d0d61765001a3185c50007102830405060708090a61721b000001a318\
+const OFFER_CODE: &str = "a66166016169500d0d0d0d0d0d0d0d0d0d0d0d0d0d0d0d61765001a3185c50007102830405060708090a61721b000001a318\
      5c82c8616b0a61624da261631a00011170616e19012c";
 const EVIDENCE: &str = "a66166016169500e0e0e0e0e0e0e0e0e0e0e0e0e0e0e0e61765001a3185c50007102830405060708090a61721b000001a318\
      5c86b0616b0b61625822a36169a2616b0161685001a1a2a3a4a5a6a7a8a9aaabacadaeaf61771902bc617305";
@@ -135,13 +135,13 @@ const STRICT_CLAIM: &str = "a5616601617463707562616f5001a3185d3a6071129314151617
 const STRICT_CONFIRM: &str = "a4616601617463707562616f5001a3185d3a607112931415161718191a6161a1616946070707070707";
 const STRICT_ANSWER: &str =
     "a2616601616781a46169460707070707076165a461611a00011170616703616302617601616d19012b616b1905a0";
-const UNITS_CALL: &str = "a9616601617463707562616319012c616c19c35061720f6161026167f5616f5001a3185c50007102830405060708090a616d\
+const OFFERS_CALL: &str = "a9616601617463707562616319012c616c19c35061720f6161026167f5616f5001a3185c50007102830405060708090a616d\
      825001a3185c50007102830405060708090a5001a3185d3a607112931415161718191a";
-const UNITS_ANSWER: &str = "a26166016175a2616e19012c61685001a3185d3a607112931415161718191a";
-const UNITS_NO_ANSWER: &str = "a1616601";
-const UNITS_STOCK: &str = "o2FmAWFnB2FlGGQ";
-const UNITS_ASKED: &str = "oWFmAQ";
-const UNITS_GIVEN: &str = "omFmAWF1omFuGQEsYWhQAaMYXTpgcRKTFBUWFxgZGg";
+const OFFERS_ANSWER: &str = "a26166016175a2616e19012c61685001a3185d3a607112931415161718191a";
+const OFFERS_NO_ANSWER: &str = "a1616601";
+const OFFERS_STOCK: &str = "o2FmAWFnB2FlGGQ";
+const OFFERS_ASKED: &str = "oWFmAQ";
+const OFFERS_GIVEN: &str = "omFmAWF1omFuGQEsYWhQAaMYXTpgcRKTFBUWFxgZGg";
 const POINTER: &str = "p1BJsHmaRhZgFhcKJhcgJhYwdhdgNhZFDQ0dLT1NXW19jZ2tvc3d7f";
 const DOCUMENT: &str = "k1TZ27MKRhZgFhZFDQ0dLT1NXW19jZ2tvc3d7fYW4JYWJKkHsiYWQiOltdfQ";
 /// The model up to the weights of the price, which are all 1, and the bytes after them.
@@ -165,7 +165,7 @@ const MESSAGE: &str = "e5d5fa1dfd288c8e25ef928e6a1c48db";
 const WITHDRAWAL_ID: &str = "d740980137898c0f3dd86a945305e1cb";
 const ERASURE_ID: &str = "b46bdf72274f8ab9deb2c183cfbdae8e";
 const RECEIPT: &str = "b46bdf72-274f-8ab9-deb2-c183cfbdae8e";
-const UNIT_ID: &str = "6861953f6973b622d3a50b970dfe9dfb";
+const OFFER_CODE_ID: &str = "6861953f6973b622d3a50b970dfe9dfb";
 const ACTION_ID: &str = "73fa776833e56a0d1d6c4de553c7db2e";
 
 fn hex(text: &str) -> Vec<u8> {
@@ -318,7 +318,7 @@ fn facts_about() -> [Fact; 6] {
         fact(10, 0, of_id),
         fact(11, 0, FactKind::Erasure { scope: ErasureScope::Visitor, id: None, also: Vec::new() }),
         fact(12, 0, FactKind::Exposure { experiment: 70_000, arm: 2 }),
-        fact(13, 0, FactKind::Unit { campaign: 70_000, number: 300 }),
+        fact(13, 0, FactKind::OfferCode { campaign: 70_000, number: 300 }),
         fact(
             14,
             0,
@@ -427,7 +427,7 @@ fn ledger() -> Ledger {
         ],
         reserved: Vec::new(),
         exposed: Exposures::default(),
-        units: HeldSlots::default(),
+        offer_codes: HeldSlots::default(),
     }
 }
 
@@ -454,7 +454,7 @@ fn the_keys_of_the_kv() {
 #[test]
 fn one_fact_of_each_kind() {
     let goldens = [PAGE, ALIAS, PURCHASE_FACT, TRACK, WITHDRAWAL, ACTION, SEGMENTS, ATTRIBUTES];
-    let about = [CANCELLATION, ERASURE, ERASURE_OF_ONE, EXPOSURE, UNIT, EVIDENCE];
+    let about = [CANCELLATION, ERASURE, ERASURE_OF_ONE, EXPOSURE, OFFER_CODE, EVIDENCE];
     let all = all_facts().into_iter().zip(goldens).chain(facts_about().into_iter().zip(about));
     for (fact, golden) in all {
         let fact = &fact;
@@ -602,25 +602,25 @@ fn exposures_of_a_snapshot() {
 
 #[test]
 fn offer_codes_of_a_snapshot() {
-    let units: HeldSlots = [
+    let offer_codes: HeldSlots = [
         (3, offer_slots::HeldSlot { number: 5, at: NOW }),
         (70_000, offer_slots::HeldSlot { number: 300, at: NOW + 1 }),
     ]
     .into_iter()
     .collect();
     let totals = ProfileTotals { pages: 4, sessions: 2, ..ProfileTotals::default() };
-    let content = SubContent { totals, units: units.pack(), ..SubContent::default() };
+    let content = SubContent { totals, offer_codes: offer_codes.pack(), ..SubContent::default() };
     let sub = SubProfile::pack(SnapshotVersion::default(), &content);
     assert_eq!(to_hex(sub.packed()), GOT);
-    assert_eq!((sub.content().unwrap(), sub.units()), (content.clone(), units.clone()));
+    assert_eq!((sub.content().unwrap(), sub.offer_codes()), (content.clone(), offer_codes.clone()));
     // The part follows attributes and exposures.
     let exposures: Exposures = [(3, FirstExposure { arm: 2, at: NOW, mixed: false })].into_iter().collect();
     let all = SubContent { attributes: vec![0], exposures: exposures.pack(), ..content };
     let all = SubProfile::pack(SnapshotVersion::default(), &all);
-    assert_eq!((all.units(), all.exposures()), (units, exposures));
+    assert_eq!((all.offer_codes(), all.exposures()), (offer_codes, exposures));
     for end in 5..sub.packed().len() {
         let cut = SubProfile::from_packed(SnapshotVersion::default(), sub.packed()[..end].to_vec().into());
-        assert_eq!((cut.totals(), cut.units()), (totals, HeldSlots::default()));
+        assert_eq!((cut.totals(), cut.offer_codes()), (totals, HeldSlots::default()));
     }
 }
 
@@ -649,14 +649,14 @@ fn event_times_of_a_snapshot() {
     assert_eq!(often(&sub, "saved", 0), None);
     // The part follows all others. A snapshot of the previous release lacks it, and a reader of that release ignores
     // it.
-    let units: HeldSlots = [(3, offer_slots::HeldSlot { number: 5, at: NOW })].into_iter().collect();
-    let all = SubContent { attributes: vec![0], units: units.pack(), ..content };
+    let offer_codes: HeldSlots = [(3, offer_slots::HeldSlot { number: 5, at: NOW })].into_iter().collect();
+    let all = SubContent { attributes: vec![0], offer_codes: offer_codes.pack(), ..content };
     let all = SubProfile::pack(SnapshotVersion::default(), &all);
-    assert_eq!((all.units(), often(&all, fact::PAGE, 3)), (units, Some(EventCount::Exactly(3))));
+    assert_eq!((all.offer_codes(), often(&all, fact::PAGE, 3)), (offer_codes, Some(EventCount::Exactly(3))));
     let before = SubProfile::from_packed(SnapshotVersion::default(), hex(GOT).into());
     assert_eq!(often(&before, fact::PAGE, 3), Some(EventCount::AtLeast(0)));
     let reader = SubProfile::from_packed(SnapshotVersion::default(), hex(&RECENT.replacen("8001", "00", 1)).into());
-    assert_eq!((reader.totals(), reader.units()), (totals, HeldSlots::default()));
+    assert_eq!((reader.totals(), reader.offer_codes()), (totals, HeldSlots::default()));
     for end in 6..sub.packed().len() {
         let cut = SubProfile::from_packed(SnapshotVersion::default(), sub.packed()[..end].to_vec().into());
         assert_eq!((cut.totals(), often(&cut, fact::PAGE, 3)), (totals, Some(EventCount::AtLeast(0))));
@@ -676,44 +676,51 @@ fn rows_calls_and_answers_of_an_offer_object() {
         members: vec![one(), two()],
     };
     let given = GivenSlot { number: 300, holder: two() };
-    assert_eq!(to_hex(&wire_units::encode_call(&call)), UNITS_CALL);
-    assert_eq!(wire_units::decode_call(&hex(UNITS_CALL)), Some(call.clone()));
-    assert_eq!(wire_units::decode_call(&later(&hex(UNITS_CALL))), Some(call.clone()));
-    for (answer, golden) in [(None, UNITS_NO_ANSWER), (Some(given), UNITS_ANSWER)] {
-        assert_eq!(to_hex(&wire_units::encode_answer(answer)), golden);
-        assert_eq!(wire_units::decode_answer(&hex(golden)), Some(answer));
-        assert_eq!(wire_units::decode_answer(&later(&hex(golden))), Some(answer));
+    assert_eq!(to_hex(&wire_offers::encode_call(&call)), OFFERS_CALL);
+    assert_eq!(wire_offers::decode_call(&hex(OFFERS_CALL)), Some(call.clone()));
+    assert_eq!(wire_offers::decode_call(&later(&hex(OFFERS_CALL))), Some(call.clone()));
+    for (answer, golden) in [(None, OFFERS_NO_ANSWER), (Some(given), OFFERS_ANSWER)] {
+        assert_eq!(to_hex(&wire_offers::encode_answer(answer)), golden);
+        assert_eq!(wire_offers::decode_answer(&hex(golden)), Some(answer));
+        assert_eq!(wire_offers::decode_answer(&later(&hex(golden))), Some(answer));
     }
     let (one, two) = (one(), two());
-    assert_eq!(wire_units::stock_keys(&call), ["stock".to_owned(), one.to_string(), two.to_string()]);
+    assert_eq!(wire_offers::stock_keys(&call), ["stock".to_owned(), one.to_string(), two.to_string()]);
     let (stock, rows) = (
         SlotStock { given: 7, empty: 100 },
         SlotRows::from_iter([(one, VisitorSlots::Asked), (two, VisitorSlots::Given(given))]),
     );
-    let lines = format!("{UNITS_STOCK}\n{UNITS_ASKED}\n{UNITS_GIVEN}");
-    assert_eq!(wire_units::decode_rows(&call, lines.as_bytes()), Some((stock, rows.clone())));
-    assert_eq!(wire_units::decode_rows(&call, b""), Some((SlotStock::default(), SlotRows::new())));
-    assert_eq!(wire_units::decode_rows(&call, format!("{UNITS_STOCK}\n\n").as_bytes()), Some((stock, SlotRows::new())));
+    let lines = format!("{OFFERS_STOCK}\n{OFFERS_ASKED}\n{OFFERS_GIVEN}");
+    assert_eq!(wire_offers::decode_rows(&call, lines.as_bytes()), Some((stock, rows.clone())));
+    assert_eq!(wire_offers::decode_rows(&call, b""), Some((SlotStock::default(), SlotRows::new())));
+    assert_eq!(
+        wire_offers::decode_rows(&call, format!("{OFFERS_STOCK}\n\n").as_bytes()),
+        Some((stock, SlotRows::new()))
+    );
     let writes: SlotWrites = rows.into_iter().map(|(visitor, row)| (visitor, Some(row))).collect();
     assert_eq!(
-        wire_units::encode_rows(stock, &writes),
-        format!("stock {UNITS_STOCK}\n{one} {UNITS_ASKED}\n{two} {UNITS_GIVEN}")
+        wire_offers::encode_rows(stock, &writes),
+        format!("stock {OFFERS_STOCK}\n{one} {OFFERS_ASKED}\n{two} {OFFERS_GIVEN}")
     );
     assert_eq!(
-        wire_units::encode_rows(stock, &SlotWrites::from_iter([(one, None)])),
-        format!("stock {UNITS_STOCK}\n{one} ")
+        wire_offers::encode_rows(stock, &SlotWrites::from_iter([(one, None)])),
+        format!("stock {OFFERS_STOCK}\n{one} ")
     );
-    for golden in [UNITS_CALL, UNITS_NO_ANSWER, UNITS_ANSWER].map(hex) {
+    for golden in [OFFERS_CALL, OFFERS_NO_ANSWER, OFFERS_ANSWER].map(hex) {
         let none =
-            |bytes: &[u8]| wire_units::decode_call(bytes).is_none() && wire_units::decode_answer(bytes).is_none();
+            |bytes: &[u8]| wire_offers::decode_call(bytes).is_none() && wire_offers::decode_answer(bytes).is_none();
         assert!((0..golden.len()).all(|end| none(&golden[..end])));
         assert!(none(&[golden.as_slice(), &[0]].concat()));
     }
-    let with = |row: &str| format!("{UNITS_STOCK}\n{row}");
-    for bad in
-        ["7".to_owned(), UNITS_STOCK[1..].to_owned(), with("asked"), with(&UNITS_GIVEN[..9]), with(&UNITS_GIVEN[1..])]
-    {
-        assert_eq!(wire_units::decode_rows(&call, bad.as_bytes()), None, "{bad}");
+    let with = |row: &str| format!("{OFFERS_STOCK}\n{row}");
+    for bad in [
+        "7".to_owned(),
+        OFFERS_STOCK[1..].to_owned(),
+        with("asked"),
+        with(&OFFERS_GIVEN[..9]),
+        with(&OFFERS_GIVEN[1..]),
+    ] {
+        assert_eq!(wire_offers::decode_rows(&call, bad.as_bytes()), None, "{bad}");
     }
 }
 
@@ -854,8 +861,8 @@ fn all_cookies() {
     assert_eq!(cookies::decode_ledger(&hex(RESERVING)).unwrap(), reserving());
     let exposed = [(3, FirstExposure { arm: 2, at: NOW, mixed: false })].into_iter().collect();
     let exposing = Ledger { exposed, ..reserving() };
-    let units: HeldSlots = [(3, offer_slots::HeldSlot { number: 5, at: NOW })].into_iter().collect();
-    let getting = Ledger { units, ..exposing.clone() };
+    let offer_codes: HeldSlots = [(3, offer_slots::HeldSlot { number: 5, at: NOW })].into_iter().collect();
+    let getting = Ledger { offer_codes, ..exposing.clone() };
     for (ledger, golden) in [(exposing, EXPOSING), (getting, GETTING)] {
         assert_eq!(to_hex(&cookies::encode_ledger(&ledger)), golden);
         assert_eq!(cookies::decode_ledger(&hex(golden)).unwrap(), ledger);
@@ -881,7 +888,7 @@ fn hashes_and_macs() {
     assert_eq!(FactId::of_erasure(one()).to_string(), ERASURE_ID);
     assert_eq!(FactId::of_erasure(one()).receipt(), RECEIPT);
     assert_eq!(FactId::of_action(one(), insertion(), 1, 4, NOW).to_string(), ACTION_ID);
-    assert_eq!(FactId::of_unit(one(), 300, 7).to_string(), UNIT_ID);
+    assert_eq!(FactId::of_offer_code(one(), 300, 7).to_string(), OFFER_CODE_ID);
 }
 
 type Reads = fn(&[u8]) -> Option<WireError>;
@@ -895,7 +902,7 @@ fn forms() -> [(&'static str, Reads); 16] {
         (CANCELLATION, |b| facts::decode_one(b).err()),
         (ERASURE, |b| facts::decode_one(b).err()),
         (EXPOSURE, |b| facts::decode_one(b).err()),
-        (UNIT, |b| facts::decode_one(b).err()),
+        (OFFER_CODE, |b| facts::decode_one(b).err()),
         (EVIDENCE, |b| facts::decode_one(b).err()),
         (PROFILE, |b| profile::decode_profile(one(), &summed(b)).err()),
         (REQUEST, |b| sync::decode_request(b).err()),

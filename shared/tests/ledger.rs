@@ -274,7 +274,7 @@ fn brim(entity: impl Fn(u32) -> AdEntity) -> Ledger {
     }
     for n in 0..10 {
         ledger.expose((n + 1) * (u32::MAX / 10), FirstExposure { arm: u8::MAX, at: NOW, mixed: false });
-        ledger.keep_unit((n + 1) * (u32::MAX / 10), HeldSlot { number: limits::RECIPIENTS - 1, at: NOW });
+        ledger.keep_offer_code((n + 1) * (u32::MAX / 10), HeldSlot { number: limits::RECIPIENTS - 1, at: NOW });
     }
     ledger
 }
@@ -290,8 +290,8 @@ fn a_full_ledger_cookie_stays_within_its_size() {
     for (ledger, held) in [(brim(widest), 16), (brim(usual), 27), (brim(|_| one), 52)] {
         assert_eq!((ledger.pages.len(), ledger.reserved.len()), (limits::LEDGER_ENTRIES, held));
         assert_eq!(ledger.reserved.last().unwrap().insertion, InsertionHash::of(insertion(79)), "the newest");
-        let (exposed, units) = (ledger.exposed.iter().count(), ledger.units.iter().count());
-        assert_eq!((exposed, units), (limits::LEDGER_EXPOSURES, limits::LEDGER_UNITS));
+        let (exposed, offer_codes) = (ledger.exposed.iter().count(), ledger.offer_codes.iter().count());
+        assert_eq!((exposed, offer_codes), (limits::LEDGER_EXPOSURES, limits::LEDGER_OFFER_CODES));
         let payload = wire::cookies::encode_ledger(&ledger);
         let value = cookie::seal_cookie(&ring, LEDGER, &tenant, &payload).unwrap();
         let text = format!("{LEDGER}={value}");
@@ -315,7 +315,7 @@ fn a_list_that_is_empty_takes_no_byte_of_the_cookie() {
     record(&ledger, b'r');
     ledger.exposed = Exposures::default();
     record(&ledger, b'x');
-    ledger.units = HeldSlots::default();
+    ledger.offer_codes = HeldSlots::default();
     record(&ledger, b'u');
     ledger.pages.clear();
     record(&ledger, b'p');
@@ -353,9 +353,9 @@ fn the_ledger_holds_an_exposure_until_every_location_has_it_in_a_snapshot() {
 fn the_ledger_holds_an_offer_code_until_every_location_has_it_in_a_snapshot() {
     let (got, own) = (HeldSlot { number: 7, at: NOW }, visitor(1));
     let mut ledger = Ledger::new(own);
-    ledger.keep_unit(5, got);
-    assert_eq!(recognised(own, &ledger, NOW + 1).view.of(own).units().get(5), Some(got));
-    let what = FactKind::Unit { campaign: 5, number: 7 };
+    ledger.keep_offer_code(5, got);
+    assert_eq!(recognised(own, &ledger, NOW + 1).view.of(own).offer_codes().get(5), Some(got));
+    let what = FactKind::OfferCode { campaign: 5, number: 7 };
     let fact = Fact { position: 0, id: FactId::from_bytes([9; 16]), visitor: own, received: NOW, at: NOW, what };
     let late = Fact { received: NOW + 1, ..fact.clone() };
     let [sub, lost] = [fact, late].map(|fact| Profile::of(&[fact]).sub_profile(version(1), true));
@@ -367,11 +367,11 @@ fn the_ledger_holds_an_offer_code_until_every_location_has_it_in_a_snapshot() {
     ] {
         let mut ledger = ledger.clone();
         ledger.settle(NOW + after, sub);
-        assert_eq!(!ledger.units.is_empty(), held, "{after}");
+        assert_eq!(!ledger.offer_codes.is_empty(), held, "{after}");
     }
     // The first code counts, whichever visitor got it.
     let earlier = HeldSlot { number: 9, at: NOW - 1 };
     let joined =
         KnownVisitor::from_sub(sub).join(KnownVisitor::default().getting(&[(5, earlier)].into_iter().collect()));
-    assert_eq!(joined.units().get(5), Some(earlier));
+    assert_eq!(joined.offer_codes().get(5), Some(earlier));
 }

@@ -16,10 +16,10 @@ mod identity_flow;
 mod identity_random;
 mod laws;
 mod ledger;
+mod offer_codes;
 mod people;
 mod segments;
 mod stale;
-mod units;
 mod unknown;
 #[path = "common/world.rs"]
 mod world;

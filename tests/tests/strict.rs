@@ -16,7 +16,7 @@ fn main() {
         &[
             ("one_of_parallel_pages_is_served_at_a_limit_of_one", parallel),
             ("a_strict_impression_counts_once_and_only_through_its_address", counts_once),
-            ("twenty_of_sixty_people_at_once_get_the_twenty_offer_codes", units),
+            ("twenty_of_sixty_people_at_once_get_the_twenty_offer_codes", offer_codes),
         ],
     )
 }
@@ -35,7 +35,7 @@ fn once() -> Value {
         "ad_group": [{ "id": "one", "code": 1, "campaign": "once" }, { "id": "two", "code": 2, "campaign": "codes" }],
         "ad": [
             { "id": "red", "code": 1, "ad_group": "one", "creative": {}, "landing": "https://red.example/" },
-            { "id": "code", "code": 2, "ad_group": "two", "creative": { "code": "SAVE-{unit}" }, "landing": "https://red.example/" },
+            { "id": "code", "code": 2, "ad_group": "two", "creative": { "code": "SAVE-{offer_code}" }, "landing": "https://red.example/" },
         ],
     })
 }
@@ -103,7 +103,7 @@ fn facts(held: &Held, visitor: VisitorId, is_kind: impl Fn(&FactKind) -> bool) -
 }
 
 /// The offer code that a person is shown on a page of offers, after an object answered in time.
-fn unit(browser: &Browser) -> Option<u64> {
+fn offer_code(browser: &Browser) -> Option<u64> {
     causeway_tests::eventually("an object answers in time", || {
         let page = json!({ "placements": [{ "id": "top" }], "page": { "keywords": ["offers"] } });
         let answer = browser.decide(&page).json();
@@ -111,18 +111,18 @@ fn unit(browser: &Browser) -> Option<u64> {
         let late = answer["degraded"].is_array();
         let ad = &answer["decisions"][0]["ad"];
         if ad["id"] == "code" {
-            assert_eq!(ad["creative"]["code"], format!("SAVE-{}", ad["unit"]));
+            assert_eq!(ad["creative"]["code"], format!("SAVE-{}", ad["offer_code"]));
         }
-        (!late).then(|| ad["unit"].as_u64())
+        (!late).then(|| ad["offer_code"].as_u64())
     })
 }
 
-fn units(world: &Bare) {
+fn offer_codes(world: &Bare) {
     let people: Vec<(Browser, VisitorId)> = (0..60).map(|_| world.returning()).collect();
     let got: Vec<(Browser, VisitorId, Option<u64>)> = std::thread::scope(|scope| {
         let ask = |(browser, visitor)| {
             scope.spawn(move || {
-                let number = unit(&browser);
+                let number = offer_code(&browser);
                 (browser, visitor, number)
             })
         };
@@ -133,11 +133,11 @@ fn units(world: &Bare) {
     numbers.sort_unstable();
     assert_eq!(numbers, (0..20).collect::<Vec<u64>>());
     for (browser, visitor, had) in got {
-        assert_eq!(unit(&browser), had);
+        assert_eq!(offer_code(&browser), had);
         let reported = || {
             let facts = world.standin.held().facts_of(visitor).into_iter();
             let numbers = facts.filter_map(|fact| match fact.what {
-                FactKind::Unit { campaign: 2, number } => Some(u64::from(number)),
+                FactKind::OfferCode { campaign: 2, number } => Some(u64::from(number)),
                 _ => None,
             });
             numbers.collect::<std::collections::BTreeSet<u64>>()

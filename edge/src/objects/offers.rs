@@ -23,10 +23,10 @@ pub(crate) fn find_holdings(state: &RequestState, recognised: &RecognisedVisitor
         return OfferHoldings::default();
     }
     let counted = recognised.counted();
-    let (held, random) = (counted.units(), person_random(&counted));
+    let (held, random) = (counted.offer_codes(), person_random(&counted));
     let holding = |of: &OfferLimit| {
-        if let Some(unit) = held.get(of.campaign) {
-            return Some((of.campaign, Holding::Has(unit.number)));
+        if let Some(offer_code) = held.get(of.campaign) {
+            return Some((of.campaign, Holding::Has(offer_code.number)));
         }
         let is_open = !state.catalogue.steering.given_out.contains(&of.campaign);
         let is_drawn = || of.recipients.range_of(&random, &of.id).is_some();

@@ -283,7 +283,7 @@ impl DecideRoute {
             return None;
         }
         let granted = self.granted_indices(state, grants);
-        placing::build_question(state, self, Some(&recognised.counted())).wants_unit(granted.as_deref())
+        placing::build_question(state, self, Some(&recognised.counted())).wants_offer_code(granted.as_deref())
     }
 
     /// The accepted attribute writes as a fact.
@@ -382,7 +382,7 @@ impl ObjectWait for OfferWait {
                 call.route.holdings.remove(&campaign);
                 sold_out.add(&call.state, campaign);
             }
-            OfferAnswer::Missing => call.state.notes.push("unit_unanswered"),
+            OfferAnswer::Missing => call.state.notes.push("offer_code_unanswered"),
         }
         RouteProgress::Answer(call.answer(grants.as_deref()))
     }
@@ -409,9 +409,9 @@ impl RecognisedCall {
         let now = self.state.now;
         self.route.holdings.insert(campaign, Holding::Has(number));
         if holder == self.recognised.visitor {
-            self.recognised.ledger.keep_unit(campaign, HeldSlot { number, at: now });
+            self.recognised.ledger.keep_offer_code(campaign, HeldSlot { number, at: now });
         }
-        let (id, what) = (FactId::of_unit(holder, campaign, number), FactKind::Unit { campaign, number });
+        let (id, what) = (FactId::of_offer_code(holder, campaign, number), FactKind::OfferCode { campaign, number });
         self.route.facts.push(Fact { position: 0, id, visitor: holder, received: now, at: now, what });
     }
 

@@ -51,7 +51,7 @@ struct MeAnswer<'a> {
     segments: Vec<SegmentAnswer>,
     attributes: Map<String, Value>,
     experiments: Vec<ExposureAnswer>,
-    units: Vec<OfferCodeAnswer>,
+    offer_codes: Vec<OfferCodeAnswer>,
     actions: Vec<ActionCount<'a>>,
     /// Whether data is missing from this answer.
     truncated: bool,
@@ -90,7 +90,7 @@ struct ExposureAnswer {
 #[derive(Serialize)]
 struct OfferCodeAnswer {
     campaign: String,
-    unit: u32,
+    code: u32,
     since_ms: u64,
 }
 
@@ -166,7 +166,7 @@ impl VisitorRoute for MeRoute {
             segments: list_segments(&state, &recognised),
             attributes: name_attributes(&state, &recognised, proven),
             experiments: name_exposures(&state, &recognised, proven),
-            units: name_offer_codes(&state, &recognised, proven),
+            offer_codes: name_offer_codes(&state, &recognised, proven),
             missing: if proven {
                 recognised.proven_view().missing()
             } else {
@@ -202,7 +202,7 @@ struct StoredData<'a> {
     segments: Vec<SegmentAnswer>,
     attributes: Map<String, Value>,
     experiments: Vec<ExposureAnswer>,
-    units: Vec<OfferCodeAnswer>,
+    offer_codes: Vec<OfferCodeAnswer>,
     /// Parts of the above that may be missing.
     missing: MissingParts,
 }
@@ -235,11 +235,15 @@ fn name_exposures(state: &RequestState, recognised: &RecognisedVisitor, proven: 
 
 /// The codes of limited offers, with the catalogue's ids if it has them.
 fn name_offer_codes(state: &RequestState, recognised: &RecognisedVisitor, proven: bool) -> Vec<OfferCodeAnswer> {
-    let held = if proven { recognised.proven_view().units() } else { recognised.view.units_of(recognised.visitor) };
+    let held = if proven {
+        recognised.proven_view().offer_codes()
+    } else {
+        recognised.view.offer_codes_of(recognised.visitor)
+    };
     let named = |(code, HeldSlot { number, at }): (u32, HeldSlot)| {
         let campaign = state.catalogue.compiled.limited.iter().find(|limited| limited.campaign == code);
         let campaign = campaign.map_or_else(|| code.to_string(), |limited| limited.id.clone());
-        OfferCodeAnswer { campaign, unit: number, since_ms: at }
+        OfferCodeAnswer { campaign, code: number, since_ms: at }
     };
     held.iter().map(named).collect()
 }
@@ -281,7 +285,7 @@ fn answer_me(
         segments: stored.segments,
         attributes: stored.attributes,
         experiments: stored.experiments,
-        units: stored.units,
+        offer_codes: stored.offer_codes,
         actions: stored.actions,
         truncated: !stored.missing.is_empty(),
         truncated_parts: stored.missing.names().collect(),

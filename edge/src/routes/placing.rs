@@ -114,7 +114,7 @@ enum ShownAd<'a> {
         creative: Cow<'a, RawValue>,
         /// The person's code, if the ad is a limited offer.
         #[serde(skip_serializing_if = "Option::is_none")]
-        unit: Option<u32>,
+        offer_code: Option<u32>,
         #[serde(skip_serializing_if = "Option::is_none")]
         experiment: Option<ShownArm<'a>>,
     },
@@ -214,7 +214,7 @@ pub(crate) fn build_question<'a>(
             missing: counted.missing(),
             counted: Some(counted),
             arms: choose_arms(state, route, counted),
-            units: route.holdings.clone(),
+            offer_codes: route.holdings.clone(),
         }
     });
     // A person is described only if a filter or a model needs it.
@@ -277,8 +277,8 @@ pub(crate) fn answer_placements<'a>(
     each.map(|(number, (asked, decided))| match *decided {
         Ok(index) => match state.catalogue.compiled.offers.get(index) {
             Some(offer) => {
-                let (worth, unit) = (question.worth(number, index), question.unit(offer));
-                show_ad(state, asked, offer, worth, unit, visitor)
+                let (worth, offer_code) = (question.worth(number, index), question.offer_code(offer));
+                show_ad(state, asked, offer, worth, offer_code, visitor)
             }
             None => house_ad(state, asked, "no_catalogue", visitor),
         },
@@ -292,7 +292,7 @@ fn show_ad<'a>(
     asked: &'a PlacementRequest,
     offer: &'a CandidateAd,
     worth: u64,
-    unit: Option<u32>,
+    offer_code: Option<u32>,
     visitor: Option<VisitorId>,
 ) -> PlacementAnswer<'a> {
     let [id, ad_group, campaign, advertiser] = offer.ids.each_ref().map(|id| &**id);
@@ -301,21 +301,21 @@ fn show_ad<'a>(
         ad_group,
         campaign,
         advertiser,
-        creative: fill_creative(offer, unit),
-        unit,
+        creative: fill_creative(offer, offer_code),
+        offer_code,
         experiment: shown_arm(state, offer),
     });
     let placed = record_placement(state, asked, offer.entity, visitor.unwrap_or(VisitorId::NOBODY));
     PlacementAnswer { placement: &asked.id, ad, price_micros: Some(worth), reason: None, placed }
 }
 
-/// The creative as the page shows it, with `{unit}` replaced by the offer code.
-fn fill_creative(offer: &CandidateAd, unit: Option<u32>) -> Cow<'_, RawValue> {
-    const UNIT: &str = "{unit}";
+/// The creative as the page shows it, with `{offer_code}` replaced by the offer code.
+fn fill_creative(offer: &CandidateAd, offer_code: Option<u32>) -> Cow<'_, RawValue> {
+    const OFFER_CODE: &str = "{offer_code}";
     let text = &offer.creative;
-    let json = match unit.filter(|_| text.contains(UNIT)) {
+    let json = match offer_code.filter(|_| text.contains(OFFER_CODE)) {
         // Digits need no escape in JSON.
-        Some(unit) => RawValue::from_string(text.replace(UNIT, &unit.to_string())).map(Cow::Owned),
+        Some(offer_code) => RawValue::from_string(text.replace(OFFER_CODE, &offer_code.to_string())).map(Cow::Owned),
         None => serde_json::from_str(text).map(Cow::Borrowed),
     };
     json.unwrap_or(Cow::Borrowed(RawValue::NULL))

@@ -15,7 +15,7 @@ use utoipa::ToSchema;
 
 use crate::campaigns::catalogue;
 use crate::profiles::offer_codes::read_code;
-use crate::store::tables::{units, units_given, visitors};
+use crate::store::tables::{offer_codes, offer_codes_given, visitors};
 use crate::store::{PersonNo, StoreCounters, StoreError, TenantNo};
 
 /// Time after a restore during which no offer counts as sold out, in minutes.
@@ -51,8 +51,9 @@ pub fn keep_given<'f>(
     facts: impl Iterator<Item = &'f Fact>,
 ) -> Result<(), StoreError> {
     for fact in facts {
-        if let FactKind::Unit { campaign, number } = fact.what {
-            conn.prepare_cached(units_given::UNITS_GIVEN_INSERT_NEW)?.execute((tenant.0, campaign, number))?;
+        if let FactKind::OfferCode { campaign, number } = fact.what {
+            conn.prepare_cached(offer_codes_given::OFFER_CODES_GIVEN_INSERT_NEW)?
+                .execute((tenant.0, campaign, number))?;
         }
     }
     Ok(())
@@ -63,7 +64,7 @@ pub fn keep_given<'f>(
 /// # Errors
 /// [`StoreError`].
 pub fn of_person(conn: &Connection, person: PersonNo) -> Result<HeldSlots, StoreError> {
-    let mut statement = conn.prepare_cached(visitors::VISITORS_UNITS_OF_PERSON)?;
+    let mut statement = conn.prepare_cached(visitors::VISITORS_OFFER_CODES_OF_PERSON)?;
     Ok(statement.query_map([person.0], read_code)?.collect::<Result<_, _>>()?)
 }
 
@@ -72,14 +73,14 @@ pub fn of_person(conn: &Connection, person: PersonNo) -> Result<HeldSlots, Store
 /// # Errors
 /// [`StoreError`].
 pub fn drop_all(conn: &Connection, visitor: i64) -> Result<(), StoreError> {
-    conn.prepare_cached(units::UNITS_DELETE_OF_VISITOR)?.execute([visitor])?;
+    conn.prepare_cached(offer_codes::OFFER_CODES_DELETE_OF_VISITOR)?.execute([visitor])?;
     Ok(())
 }
 
 /// Number of assigned offer codes of a campaign, within its limit.
 fn count_given(conn: &Connection, tenant: TenantNo, of: &LimitedOffer) -> Result<u32, StoreError> {
     Ok(conn
-        .prepare_cached(units_given::UNITS_GIVEN_COUNT_OF_CAMPAIGN)?
+        .prepare_cached(offer_codes_given::OFFER_CODES_GIVEN_COUNT_OF_CAMPAIGN)?
         .query_row((tenant.0, of.campaign, of.limit), |row| row.get(0))?)
 }
 
@@ -133,7 +134,7 @@ pub struct OfferAnswer {
 pub fn report_offers(conn: &Connection, tenant: TenantNo) -> Result<Vec<OfferAnswer>, StoreError> {
     let row = |of: &LimitedOffer| {
         let given = count_given(conn, tenant, of)?;
-        let mut statement = conn.prepare_cached(units::UNITS_COUNT_PEOPLE_OF_CAMPAIGN)?;
+        let mut statement = conn.prepare_cached(offer_codes::OFFER_CODES_COUNT_PEOPLE_OF_CAMPAIGN)?;
         let (people, several): (i64, i64) =
             statement.query_row((tenant.0, of.campaign), |row| Ok((row.get(0)?, row.get(1)?)))?;
         Ok(OfferAnswer {
@@ -167,7 +168,7 @@ mod tests {
     const CODES: u32 = 2;
 
     fn got(visitor: VisitorId, n: u32, number: u32) -> Fact {
-        fact(visitor, n, NOW + u64::from(n), FactKind::Unit { campaign: CODES, number })
+        fact(visitor, n, NOW + u64::from(n), FactKind::OfferCode { campaign: CODES, number })
     }
 
     /// A campaign without a limit, and one with a limit.
@@ -202,22 +203,22 @@ mod tests {
         assert_eq!(counts(&origin), [2, 2, 0]);
         let logins = [origin.login(phone, 10, NOW, "ann"), origin.login(laptop, 11, NOW, "ann")];
         origin.send("demo", &logins);
-        assert_eq!(counts(&origin), [2, 1, 1], "one person: its first unit is the one that counts");
+        assert_eq!(counts(&origin), [2, 1, 1], "one person: its first offer_code is the one that counts");
         let first = HeldSlot { number: 0, at: NOW + 1 };
-        assert_eq!(origin.person("demo", laptop).units.get(CODES), Some(first));
+        assert_eq!(origin.person("demo", laptop).offer_codes.get(CODES), Some(first));
         // The person's snapshot contains the same code.
         let mut written = BTreeMap::new();
         origin.settle(&mut written);
         let mut view = causeway_shared::profiles::view::JoinedView::default();
         view.add_snapshot(snapshot(&written, laptop));
-        assert_eq!(view.of(laptop).units().get(CODES), Some(first));
+        assert_eq!(view.of(laptop).offer_codes().get(CODES), Some(first));
         let unlink = FactKind::Cancellation { id: origin.member("demo", "ann") };
         origin.admin("demo", &[fact(laptop, 12, NOW + 60_000, unlink)]);
         assert_eq!(counts(&origin), [2, 2, 0], "unlinked, both are recipients");
         let erase = Fact { id: FactId::of_erasure(phone), ..fact(phone, 13, NOW, erasure()) };
         origin.send("demo", &[erase]);
         assert_eq!(counts(&origin), [2, 1, 0], "what it got stays given");
-        let rows = origin.conn.query_row("SELECT count(*) FROM units", [], |row| row.get::<_, i64>(0)).unwrap();
+        let rows = origin.conn.query_row("SELECT count(*) FROM offer_codes", [], |row| row.get::<_, i64>(0)).unwrap();
         assert_eq!(rows, 1);
     }
 
@@ -256,7 +257,7 @@ mod tests {
         origin.send("demo", &[got(visitor(1), 2, 1), got(visitor(1), 1, 0)]);
         assert_eq!(counts(&origin), [2, 1, 0]);
         let first = HeldSlot { number: 0, at: NOW + 1 };
-        assert_eq!(origin.person("demo", visitor(1)).units.get(CODES), Some(first));
+        assert_eq!(origin.person("demo", visitor(1)).offer_codes.get(CODES), Some(first));
     }
 
     #[test]
@@ -277,7 +278,10 @@ mod tests {
         origin.send("demo", &[got(visitor(1), 1, 0)]);
         origin.now = restored + 30 * 86_400_000;
         assert_eq!(steered(&mut origin, &mut written).unwrap_or_default(), Vec::<u32>::new());
-        assert_eq!(origin.person("demo", visitor(1)).units.get(CODES).map(|unit| unit.number), Some(0));
+        assert_eq!(
+            origin.person("demo", visitor(1)).offer_codes.get(CODES).map(|offer_code| offer_code.number),
+            Some(0)
+        );
         origin.now = restored + 31 * 86_400_000;
         assert_eq!(steered(&mut origin, &mut written), Some(vec![CODES]));
     }
@@ -288,7 +292,7 @@ mod tests {
         apply(&mut origin, 3);
         origin.send("demo", &[got(visitor(1), 1, 0), got(visitor(2), 2, 1)]);
         let before = catalogue::ReplacedRows::of(&origin.conn, &mut crate::maintenance::backup::UnreadParts::default());
-        origin.conn.execute("DELETE FROM units_given WHERE number = 1", []).unwrap();
+        origin.conn.execute("DELETE FROM offer_codes_given WHERE number = 1", []).unwrap();
         before.bring(&origin.conn, &catalogue::TenantNumbers::default()).unwrap();
         assert_eq!(counts(&origin), [2, 2, 0]);
     }

@@ -386,7 +386,7 @@ pub(crate) fn insert(
     add(group, tenant, &mut core, facts)?;
     // Without other knowledge, the newest receipt is the last activity.
     let last_seen = hour_of_newest(facts.iter());
-    let ProfileParts { actions, segments, attributes, exposures, units, events } = core.take_parts();
+    let ProfileParts { actions, segments, attributes, exposures, offer_codes, events } = core.take_parts();
     let (version, epoch) = (group.next_version(), group.next_epoch());
     group.tx.prepare_cached(people::PEOPLE_INSERT_OF_ONE)?.execute((
         tenant.0,
@@ -415,15 +415,15 @@ pub(crate) fn insert(
     if !exposures.is_empty() {
         crate::profiles::exposures::record_exposures(group.tx, row, exposures)?;
     }
-    if !units.is_empty() {
-        crate::profiles::offer_codes::keep_codes(group.tx, row, &units)?;
+    if !offer_codes.is_empty() {
+        crate::profiles::offer_codes::keep_codes(group.tx, row, &offer_codes)?;
     }
     Ok((row, ChangedVisitor { tenant, visitor, person, devices: 1, withdrawn: false }))
 }
 
 /// Stores all new parts except events, and returns the visitor's number of actions.
 fn keep_parts(group: &WriteTxn<'_>, row: i64, had: u32, parts: ProfileParts) -> Result<u32, StoreError> {
-    let ProfileParts { actions, segments, attributes, exposures, units, events: _ } = parts;
+    let ProfileParts { actions, segments, attributes, exposures, offer_codes, events: _ } = parts;
     if !segments.is_empty() {
         write_segments(group.tx, row, segments)?;
     }
@@ -433,8 +433,8 @@ fn keep_parts(group: &WriteTxn<'_>, row: i64, had: u32, parts: ProfileParts) -> 
     if !exposures.is_empty() {
         crate::profiles::exposures::record_exposures(group.tx, row, exposures)?;
     }
-    if !units.is_empty() {
-        crate::profiles::offer_codes::keep_codes(group.tx, row, &units)?;
+    if !offer_codes.is_empty() {
+        crate::profiles::offer_codes::keep_codes(group.tx, row, &offer_codes)?;
     }
     if actions.is_empty() { Ok(had) } else { buckets::add(group.tx, row, had, actions) }
 }

@@ -2,7 +2,7 @@
 
 use crate::base::integers::{signed, unsigned};
 use crate::store::StoreError;
-use crate::store::tables::units;
+use crate::store::tables::offer_codes;
 use causeway_shared::facts::offer_slots::{HeldSlot, HeldSlots};
 use rusqlite::{Connection, Row};
 
@@ -13,10 +13,10 @@ use rusqlite::{Connection, Row};
 pub fn keep_codes(conn: &Connection, visitor: i64, new: &HeldSlots) -> Result<(), StoreError> {
     let joined = of_visitor(conn, visitor)?.join(new.clone());
     for (campaign, HeldSlot { number, at }) in joined.iter() {
-        conn.prepare_cached(units::UNITS_REPLACE)?.execute((visitor, campaign, number, signed(at)))?;
+        conn.prepare_cached(offer_codes::OFFER_CODES_REPLACE)?.execute((visitor, campaign, number, signed(at)))?;
     }
     if let Some((oldest, _)) = joined.iter().next() {
-        conn.prepare_cached(units::UNITS_DELETE_BELOW)?.execute((visitor, oldest))?;
+        conn.prepare_cached(offer_codes::OFFER_CODES_DELETE_BELOW)?.execute((visitor, oldest))?;
     }
     Ok(())
 }
@@ -30,6 +30,6 @@ pub(crate) fn read_code(row: &Row<'_>) -> rusqlite::Result<(u32, HeldSlot)> {
 /// # Errors
 /// [`StoreError`].
 pub fn of_visitor(conn: &Connection, visitor: i64) -> Result<HeldSlots, StoreError> {
-    let mut statement = conn.prepare_cached(units::UNITS_OF_VISITOR)?;
+    let mut statement = conn.prepare_cached(offer_codes::OFFER_CODES_OF_VISITOR)?;
     Ok(statement.query_map([visitor], read_code)?.collect::<Result<_, _>>()?)
 }

@@ -45,7 +45,7 @@ pub struct VisitorAnswer {
     /// First exposures of the person to experiments.
     pub experiments: Vec<ExposureAnswer>,
     /// Offer codes that the person got first.
-    pub units: Vec<OfferCodeAnswer>,
+    pub offer_codes: Vec<OfferCodeAnswer>,
     /// Buckets of the person.
     pub buckets: PersonBuckets,
     /// Time of the visitor's first fact; null without one.
@@ -115,7 +115,7 @@ pub struct OfferCodeAnswer {
     /// Id of the campaign; its code after the catalogue dropped it.
     pub campaign: String,
     /// Number of the offer code, from 0.
-    pub unit: u32,
+    pub code: u32,
     /// Time at which the person got it.
     pub since_ms: u64,
 }
@@ -222,7 +222,7 @@ fn visitor_of(
         links: describe_links(view.conn, tenant, id)?,
         lookups: lookups.iter().map(|id| describe_id(tenant, *id)).collect(),
         experiments: describe_exposures(catalogue::load_experiments(view.conn)?.of(tenant.no), &person.exposures),
-        units: describe_offers(&limited, &person.units),
+        offer_codes: describe_offers(&limited, &person.offer_codes),
         buckets: PersonBuckets { sampling },
         first_seen_ms: seen.map(|(first, _)| first),
         last_seen_ms: seen.map(|(_, last)| last),
@@ -256,13 +256,13 @@ fn describe_exposures(tested: &[Experiment], exposures: &Exposures) -> Vec<Expos
 }
 
 /// The offer codes of a person, by the campaign's id. A campaign that the catalogue no longer has is named by its code.
-fn describe_offers(limited: &[LimitedOffer], units: &HeldSlots) -> Vec<OfferCodeAnswer> {
+fn describe_offers(limited: &[LimitedOffer], offer_codes: &HeldSlots) -> Vec<OfferCodeAnswer> {
     let named = |(code, HeldSlot { number, at }): (u32, HeldSlot)| {
         let of = limited.iter().find(|of| of.campaign == code);
         let campaign = of.map_or_else(|| code.to_string(), |of| of.id.clone());
-        OfferCodeAnswer { campaign, unit: number, since_ms: at }
+        OfferCodeAnswer { campaign, code: number, since_ms: at }
     };
-    units.iter().map(named).collect()
+    offer_codes.iter().map(named).collect()
 }
 
 /// An alternate id by the name of its kind and by its hash; the raw value is stored nowhere.

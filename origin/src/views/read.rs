@@ -283,7 +283,7 @@ pub fn whole(view: &StoreView<'_>, of: &VisitorView, since: Day) -> Result<Profi
             .map(|row| crate::profiles::exposures::load_exposures(view.conn, row))
             .transpose()?
             .unwrap_or_default(),
-        units: of
+        offer_codes: of
             .row
             .map(|row| crate::profiles::offer_codes::of_visitor(view.conn, row))
             .transpose()?
@@ -308,7 +308,7 @@ pub struct PersonSums {
     /// First exposure of the person in each experiment.
     pub exposures: Exposures,
     /// First offer code of the person in each campaign.
-    pub units: HeldSlots,
+    pub offer_codes: HeldSlots,
     /// Random bits of the person's buckets; `None` until the person is folded.
     pub random: Option<PersonRandom>,
 }
@@ -317,7 +317,7 @@ impl PersonSums {
     fn add(&mut self, member: &VisitorView) {
         self.view = self.view.plus(member.profile.totals());
         self.exposures = std::mem::take(&mut self.exposures).join(member.profile.exposures().clone());
-        self.units = std::mem::take(&mut self.units).join(member.profile.units().clone());
+        self.offer_codes = std::mem::take(&mut self.offer_codes).join(member.profile.offer_codes().clone());
         self.members.push(member.visitor);
     }
 }
@@ -335,17 +335,17 @@ pub fn load_person(view: &StoreView<'_>, of: &VisitorView, most: usize) -> Resul
         truncated: false,
         view: of.profile.totals(),
         exposures: of.profile.exposures().clone(),
-        units: of.profile.units().clone(),
+        offer_codes: of.profile.offer_codes().clone(),
         random: None,
     };
     let Some(person) = of.person else { return Ok(alone) };
     let mut statement = view.conn.prepare_cached(people::PEOPLE_MASTER_DEVICES_AND_RANDOM)?;
     let row = statement.query_row([person.0], |row| Ok((visitor_at(row, 0)?, row.get(1)?, row.get(2)?))).optional()?;
     let (master, devices, random): (_, u32, _) = row.ok_or(StoreError::Corrupt { what: "visitor without a person" })?;
-    let (exposures, units) = (experiment::of_person(view.conn, person)?, offers::of_person(view.conn, person)?);
+    let (exposures, offer_codes) = (experiment::of_person(view.conn, person)?, offers::of_person(view.conn, person)?);
     let (members, view_of, random) = (Vec::new(), ProfileTotals::default(), Some(PersonRandom(random)));
     let truncated = devices as usize > most;
-    let mut found = PersonSums { master, devices, members, truncated, view: view_of, exposures, units, random };
+    let mut found = PersonSums { master, devices, members, truncated, view: view_of, exposures, offer_codes, random };
     let read = visitors::visitors_views_of_person(most);
     let mut statement = view.conn.prepare_cached(&read)?;
     let mut rows = statement.query([person.0])?;

@@ -50,7 +50,7 @@ pub struct DecidedPerson<'a> {
     pub arms: Vec<Option<u8>>,
     /// Offer codes of limited offers that the person has or may get, by campaign code; empty if the person's actions
     /// are not counted.
-    pub units: BTreeMap<u32, Holding>,
+    pub offer_codes: BTreeMap<u32, Holding>,
 }
 
 impl DecidedPerson<'_> {
@@ -115,7 +115,7 @@ pub struct PageDecision<'a> {
     /// The person's arms; empty without a person.
     arms: Vec<Option<u8>>,
     /// Offer codes that the person has or may get; `None` without a person.
-    units: Option<BTreeMap<u32, Holding>>,
+    offer_codes: Option<BTreeMap<u32, Holding>>,
     /// The kinds of the placements, each once.
     kinds: Vec<PlacementKind>,
     placements: Vec<Placement<'a>>,
@@ -145,7 +145,7 @@ impl<'a> PageDecision<'a> {
         let answers = person.map(history).unwrap_or_default();
         let worth = AdWorth::new(catalogue, given.scores, person, subject, given.now);
         let arms = person.map(|person| person.arms.clone()).unwrap_or_default();
-        let units = person.map(|person| person.units.clone());
+        let offer_codes = person.map(|person| person.offer_codes.clone());
         let mut kinds: Vec<PlacementKind> = Vec::new();
         for Placement { view_type, .. } in &placements {
             if kinds.iter().all(|known| known.view_type != *view_type) {
@@ -156,7 +156,7 @@ impl<'a> PageDecision<'a> {
         let counts = person.map(|person| counts(catalogue, person, minute));
         let uncounted = MissingParts::ACTIONS.union(MissingParts::MEMBERS);
         let holds_caps = given.holds_caps && person.is_some_and(|person| person.missing.overlaps(uncounted));
-        Self { catalogue, given, counts, holds_caps, arms, units, kinds, placements }
+        Self { catalogue, given, counts, holds_caps, arms, offer_codes, kinds, placements }
     }
 
     /// Ads under strict caps that may be placed, for each placement in order of preference. The list ends before the
@@ -164,14 +164,14 @@ impl<'a> PageDecision<'a> {
     /// comes last if `empty` reports its campaign's offer as sold out.
     #[must_use]
     pub fn strict(&self, empty: impl Fn(u32) -> bool) -> Vec<Vec<usize>> {
-        let is_last = |offer: &CandidateAd| self.awaits_unit(offer) && empty(offer.entity.campaign);
+        let is_last = |offer: &CandidateAd| self.awaits_offer_code(offer) && empty(offer.entity.campaign);
         self.filled(|page| self.strict_choices(page, &is_last)).0
     }
 
     fn strict_choices(&self, page: &mut OnPage<'a>, is_last: &dyn Fn(&CandidateAd) -> bool) -> Vec<Vec<usize>> {
         let mut each = Vec::with_capacity(self.placements.len());
         for placement in &self.placements {
-            let free = self.best(placement, page, |_, offer| !offer.strict && !self.awaits_unit(offer));
+            let free = self.best(placement, page, |_, offer| !offer.strict && !self.awaits_offer_code(offer));
             let before =
                 |candidate: &PlacementCandidate| free.is_none_or(|free| candidate.sort_key() < free.sort_key());
             let strict = |candidate: &&PlacementCandidate| {
@@ -204,7 +204,7 @@ impl<'a> PageDecision<'a> {
     /// Campaign of the first ad that would be placed if the person had an offer code, which the person may get; the
     /// object of that offer is asked. At most one campaign per call.
     #[must_use]
-    pub fn wants_unit(&self, granted: Option<&[Option<usize>]>) -> Option<u32> {
+    pub fn wants_offer_code(&self, granted: Option<&[Option<usize>]>) -> Option<u32> {
         let may = |campaign: &u32| self.holding(*campaign) == Some(Holding::May);
         let (decided, _) = self.walk(granted, true);
         decided.into_iter().filter_map(|won| Some(self.offer_of(won)?.entity.campaign)).find(may)
@@ -212,7 +212,7 @@ impl<'a> PageDecision<'a> {
 
     /// Number of the offer code that an ad shows; `None` if the campaign has no offer codes or the person has none yet.
     #[must_use]
-    pub fn unit(&self, offer: &CandidateAd) -> Option<u32> {
+    pub fn offer_code(&self, offer: &CandidateAd) -> Option<u32> {
         match self.holding(offer.entity.campaign)? {
             Holding::Has(number) => Some(number),
             Holding::May => None,
@@ -220,7 +220,7 @@ impl<'a> PageDecision<'a> {
     }
 
     fn holding(&self, campaign: u32) -> Option<Holding> {
-        self.units.as_ref()?.get(&campaign).copied()
+        self.offer_codes.as_ref()?.get(&campaign).copied()
     }
 
     /// The person's arms by experiment index; empty if the person takes part in none.
@@ -277,7 +277,7 @@ impl<'a> PageDecision<'a> {
             for (number, placement) in self.placements.iter().enumerate() {
                 let granted = of_placement(granted, number);
                 let may = |place: usize, offer: &CandidateAd| {
-                    (!offer.strict || granted == Some(Some(place))) && (hoping || !self.awaits_unit(offer))
+                    (!offer.strict || granted == Some(Some(place))) && (hoping || !self.awaits_offer_code(offer))
                 };
                 let won =
                     self.best(placement, page, may).map(PlacementCandidate::index).ok_or_else(|| self.no_ad(placement));
@@ -339,7 +339,7 @@ impl<'a> PageDecision<'a> {
     }
 
     /// Whether the person may get an offer code for this ad but has none yet.
-    fn awaits_unit(&self, offer: &CandidateAd) -> bool {
+    fn awaits_offer_code(&self, offer: &CandidateAd) -> bool {
         self.holding(offer.entity.campaign) == Some(Holding::May)
     }
 

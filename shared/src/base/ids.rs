@@ -227,7 +227,7 @@ impl FactId {
 
     /// The id of the fact that a visitor got an offer code. A repeated report, after a lost answer, is the same fact.
     #[must_use]
-    pub fn of_unit(visitor: VisitorId, campaign: u32, number: u32) -> Self {
+    pub fn of_offer_code(visitor: VisitorId, campaign: u32, number: u32) -> Self {
         let name = [campaign.to_be_bytes(), number.to_be_bytes()].concat();
         Self::hashed(b"causeway unit\0", visitor, &name)
     }

@@ -83,7 +83,7 @@ pub const STEERING_STALE_MS: u64 = 600_000;
 /// Exposures to experiments in the ledger cookie.
 pub const LEDGER_EXPOSURES: usize = 8;
 /// Offer codes in the ledger cookie.
-pub const LEDGER_UNITS: usize = 4;
+pub const LEDGER_OFFER_CODES: usize = 4;
 /// Longest ledger cookie, name and value, in bytes. Every request to the page's site carries it.
 pub const LEDGER_COOKIE_BYTES: usize = 1_792;
 /// Time for which a placed insertion counts as its impression, in milliseconds (10 minutes). After that, an ad that was
@@ -231,7 +231,7 @@ pub const STRICT_SEEN: usize = 1_024;
 /// Recipients (offer codes) of one limited offer.
 pub const RECIPIENTS: u32 = 1_000_000_000;
 /// Campaigns whose offer code a profile stores: the greatest codes.
-pub const UNITS: usize = 32;
+pub const OFFER_CODES: usize = 32;
 
 /// Experiments of one tenant's catalogue, and experiments whose exposure a profile stores: the greatest codes.
 pub const EXPERIMENTS: usize = 32;

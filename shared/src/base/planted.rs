@@ -84,8 +84,8 @@ planted_bugs! {
     AMergeKeepsTwoRecipients = "a-merge-keeps-two-recipients",
     /// An impression of an anonymous request is charged each time it is reported: budgets.
     NobodysImpressionsCountAgain = "nobodys-impressions-count-again",
-    /// An object gives an offer code again to a person whose first browser was cut: units.
-    WhoWasCutKeepsTheUnit = "who-was-cut-keeps-the-unit",
+    /// An object gives an offer code again to a person whose first browser was cut: offer_codes.
+    CutVisitorKeepsOfferCode = "cut-visitor-keeps-offer-code",
     /// In a chain of matches between two members the strongest match stays out, not the weakest: people.
     WeakestMatchFirst = "weakest-match-first",
     /// An id is known by its hash under a new key, but no lookup is written under that hash: verified.

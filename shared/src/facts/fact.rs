@@ -88,7 +88,7 @@ pub enum FactKind {
         arm: u8,
     },
     /// The visitor received an offer code of a limited offer; no other visitor has the same number.
-    Unit {
+    OfferCode {
         /// Code of the campaign.
         campaign: u32,
         /// Number of the offer code, from 0.
@@ -235,7 +235,7 @@ impl Fact {
                 false
             }
             FactKind::Exposure { .. }
-            | FactKind::Unit { .. }
+            | FactKind::OfferCode { .. }
             | FactKind::Cancellation { .. }
             | FactKind::Erasure { .. } => false,
             FactKind::Evidence { .. } => false,

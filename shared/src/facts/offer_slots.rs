@@ -64,7 +64,7 @@ pub struct HeldSlot {
 }
 
 impl FirstRecord for HeldSlot {
-    const MOST: usize = limits::UNITS;
+    const MOST: usize = limits::OFFER_CODES;
 
     fn join(self, other: Self) -> Self {
         if (other.at, other.number) < (self.at, self.number) { other } else { self }
@@ -155,7 +155,7 @@ impl SlotStock {
         let held = call.members.iter().filter_map(|member| match rows.get(member)? {
             // The code of a visitor that was cut from the person no longer belongs to the person.
             VisitorSlots::Given(given) => Some(*given).filter(|given| {
-                planted::is_active(PlantedBug::WhoWasCutKeepsTheUnit) || call.members.contains(&given.holder)
+                planted::is_active(PlantedBug::CutVisitorKeepsOfferCode) || call.members.contains(&given.holder)
             }),
             VisitorSlots::Asked => None,
         });

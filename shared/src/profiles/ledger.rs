@@ -48,16 +48,16 @@ pub struct Ledger {
     pub reserved: Vec<PlacedInsertion>,
     /// Exposures to experiments, at most [`limits::LEDGER_EXPOSURES`].
     pub exposed: Exposures,
-    /// Offer codes, at most [`limits::LEDGER_UNITS`].
-    pub units: HeldSlots,
+    /// Offer codes, at most [`limits::LEDGER_OFFER_CODES`].
+    pub offer_codes: HeldSlots,
 }
 
 impl Ledger {
     /// An empty ledger.
     #[must_use]
     pub fn new(visitor: VisitorId) -> Self {
-        let (highest, exposed, units) = (SnapshotVersion::default(), Exposures::default(), HeldSlots::default());
-        Self { visitor, highest, session: None, pages: Vec::new(), reserved: Vec::new(), exposed, units }
+        let (highest, exposed, offer_codes) = (SnapshotVersion::default(), Exposures::default(), HeldSlots::default());
+        Self { visitor, highest, session: None, pages: Vec::new(), reserved: Vec::new(), exposed, offer_codes }
     }
 
     /// The session of a page viewed now: the running session, or after 30 idle minutes a new one from the random bytes.
@@ -106,9 +106,9 @@ impl Ledger {
     }
 
     /// Adds an offer code. Over the bound, the campaign with the smallest code is dropped.
-    pub fn keep_unit(&mut self, campaign: u32, unit: HeldSlot) {
-        self.units.insert(campaign, unit);
-        self.units.keep_newest(limits::LEDGER_UNITS);
+    pub fn keep_offer_code(&mut self, campaign: u32, offer_code: HeldSlot) {
+        self.offer_codes.insert(campaign, offer_code);
+        self.offer_codes.keep_newest(limits::LEDGER_OFFER_CODES);
     }
 
     /// Drops entries that are no longer needed. `sub`: the visitor's own sub-profile, as just read.
@@ -132,9 +132,9 @@ impl Ledger {
             let held = sub.map(SubProfile::exposures).unwrap_or_default();
             self.exposed.retain(|code, exposure| keeps(exposure.at, held.get(code).map(|held| held.at)));
         }
-        if !self.units.is_empty() {
-            let held = sub.map(SubProfile::units).unwrap_or_default();
-            self.units.retain(|code, unit| keeps(unit.at, held.get(code).map(|held| held.at)));
+        if !self.offer_codes.is_empty() {
+            let held = sub.map(SubProfile::offer_codes).unwrap_or_default();
+            self.offer_codes.retain(|code, offer_code| keeps(offer_code.at, held.get(code).map(|held| held.at)));
         }
     }
 
@@ -145,6 +145,6 @@ impl Ledger {
         KnownVisitor::from_beyond(self.pages.iter().copied())
             .reserving(reserved)
             .exposing(&self.exposed)
-            .getting(&self.units)
+            .getting(&self.offer_codes)
     }
 }

@@ -142,7 +142,7 @@ pub struct ProfileParts {
     /// The exposures.
     pub exposures: Exposures,
     /// The offer codes of limited offers.
-    pub units: HeldSlots,
+    pub offer_codes: HeldSlots,
     /// The events by name.
     pub events: VisitorEvents,
 }
@@ -160,7 +160,7 @@ pub struct Profile {
     pub(crate) segments: SegmentMap,
     pub(crate) attributes: AttributeMap,
     pub(crate) exposures: Exposures,
-    pub(crate) units: HeldSlots,
+    pub(crate) offer_codes: HeldSlots,
     pub(crate) events: VisitorEvents,
     pub(crate) rhythm: ActivityHistogram,
     pub(crate) orders: VisitorOrders,
@@ -209,8 +209,8 @@ impl Profile {
                 // The receive time decides which exposure is first, because a client's own time could be forged.
                 self.exposures.insert(*experiment, FirstExposure { arm: *arm, at: fact.received, mixed: false });
             }
-            FactKind::Unit { campaign, number } => {
-                self.units.insert(*campaign, HeldSlot { number: *number, at: fact.received });
+            FactKind::OfferCode { campaign, number } => {
+                self.offer_codes.insert(*campaign, HeldSlot { number: *number, at: fact.received });
             }
             FactKind::Track { .. } | FactKind::Alias { .. } | FactKind::Withdrawal | FactKind::Attributes { .. } => {}
         }
@@ -300,8 +300,8 @@ impl Profile {
 
     /// The visitor's offer codes.
     #[must_use]
-    pub fn units(&self) -> &HeldSlots {
-        &self.units
+    pub fn offer_codes(&self) -> &HeldSlots {
+        &self.offer_codes
     }
 
     /// The visitor's events by name.
@@ -317,7 +317,7 @@ impl Profile {
             segments: std::mem::take(&mut self.segments),
             attributes: std::mem::take(&mut self.attributes),
             exposures: std::mem::take(&mut self.exposures),
-            units: std::mem::take(&mut self.units),
+            offer_codes: std::mem::take(&mut self.offer_codes),
             events: std::mem::take(&mut self.events),
         }
     }
@@ -329,7 +329,7 @@ impl Profile {
         self.segments = parts.segments.join(self.segments);
         self.attributes = parts.attributes.join(self.attributes);
         self.exposures = parts.exposures.join(self.exposures);
-        self.units = parts.units.join(self.units);
+        self.offer_codes = parts.offer_codes.join(self.offer_codes);
         self.events = parts.events.plus(self.events);
         self
     }
@@ -356,7 +356,7 @@ impl Profile {
             newest: self.newest.clone(),
         };
         let HeldParts { actions, segments, attributes, recent, missing } = HeldParts::of(self, room);
-        let (names, exposures, units) = (named.then(names), self.exposures.pack(), self.units.pack());
+        let (names, exposures, offer_codes) = (named.then(names), self.exposures.pack(), self.offer_codes.pack());
         let (totals, seen, orders) = (self.totals(), self.seen, self.orders.pack());
         let content = SubContent {
             totals,
@@ -366,7 +366,7 @@ impl Profile {
             segments,
             attributes,
             exposures,
-            units,
+            offer_codes,
             recent,
             orders,
             missing,

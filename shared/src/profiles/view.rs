@@ -257,8 +257,8 @@ impl<'a> PersonView<'a> {
 
     /// The offer codes: for each campaign the first of any visitor.
     #[must_use]
-    pub fn units(&self) -> HeldSlots {
-        self.known.iter().map(|known| known.units()).fold(HeldSlots::default(), HeldSlots::join)
+    pub fn offer_codes(&self) -> HeldSlots {
+        self.known.iter().map(|known| known.offer_codes()).fold(HeldSlots::default(), HeldSlots::join)
     }
 }
 
@@ -385,8 +385,8 @@ impl JoinedView {
 
     /// The offer codes of one visitor alone.
     #[must_use]
-    pub fn units_of(&self, visitor: VisitorId) -> HeldSlots {
-        self.known.get(&visitor).map(KnownVisitor::units).unwrap_or_default()
+    pub fn offer_codes_of(&self, visitor: VisitorId) -> HeldSlots {
+        self.known.get(&visitor).map(KnownVisitor::offer_codes).unwrap_or_default()
     }
 
     /// The actions of one visitor alone.

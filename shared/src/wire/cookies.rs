@@ -89,7 +89,7 @@ struct LedgerForm {
     exposed: ByteBuf,
     /// Column in the form of [`FirstRecords::pack`].
     #[serde(rename = "u", default, skip_serializing_if = "<[u8]>::is_empty")]
-    units: ByteBuf,
+    offer_codes: ByteBuf,
 }
 
 /// Encodes the identity cookie's payload.
@@ -156,7 +156,7 @@ pub fn encode_ledger(ledger: &Ledger) -> Vec<u8> {
         pages: ByteBuf::from(pages),
         reserved: ByteBuf::from(reserved::pack(&ledger.reserved)),
         exposed: ByteBuf::from(ledger.exposed.pack()),
-        units: ByteBuf::from(ledger.units.pack()),
+        offer_codes: ByteBuf::from(ledger.offer_codes.pack()),
     })
 }
 
@@ -181,7 +181,7 @@ pub fn decode_ledger(bytes: &[u8]) -> Result<Ledger, WireError> {
     }
     let last = form.last.map(at).transpose()?;
     let exposed: Exposures = firsts(&form.exposed, limits::LEDGER_EXPOSURES)?;
-    let units: HeldSlots = firsts(&form.units, limits::LEDGER_UNITS)?;
+    let offer_codes: HeldSlots = firsts(&form.offer_codes, limits::LEDGER_OFFER_CODES)?;
     Ok(Ledger {
         visitor: parts::read_visitor(form.visitor)?,
         highest: form.highest.into(),
@@ -189,7 +189,7 @@ pub fn decode_ledger(bytes: &[u8]) -> Result<Ledger, WireError> {
         pages,
         reserved: reservations(&form.reserved)?,
         exposed,
-        units,
+        offer_codes,
     })
 }
 

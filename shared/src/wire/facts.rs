@@ -94,7 +94,7 @@ mod kind {
     pub(super) const CANCELLATION: u8 = 7;
     pub(super) const ERASURE: u8 = 8;
     pub(super) const EXPOSURE: u8 = 9;
-    pub(super) const UNIT: u8 = 10;
+    pub(super) const OFFER_CODE: u8 = 10;
     pub(super) const EVIDENCE: u8 = 11;
 }
 
@@ -214,7 +214,7 @@ struct ExposureForm {
 }
 
 #[derive(Serialize, Deserialize)]
-struct UnitForm {
+struct OfferCodeForm {
     #[serde(rename = "c")]
     campaign: u32,
     #[serde(rename = "n")]
@@ -356,8 +356,8 @@ fn put_what(what: &FactKind) -> (u8, Vec<u8>) {
         FactKind::Exposure { experiment, arm } => {
             (kind::EXPOSURE, cbor::encode(&ExposureForm { experiment: *experiment, arm: *arm }))
         }
-        FactKind::Unit { campaign, number } => {
-            (kind::UNIT, cbor::encode(&UnitForm { campaign: *campaign, number: *number }))
+        FactKind::OfferCode { campaign, number } => {
+            (kind::OFFER_CODE, cbor::encode(&OfferCodeForm { campaign: *campaign, number: *number }))
         }
         FactKind::Evidence { id, also, weight, source } => {
             let (id, also) = ((*id).into(), parts::put_hashes(also));
@@ -404,9 +404,9 @@ fn fact_kind(kind: u8, body: &[u8]) -> Result<FactKind, WireError> {
             let ExposureForm { experiment, arm } = read(body)?;
             FactKind::Exposure { experiment, arm }
         }
-        kind::UNIT => {
-            let UnitForm { campaign, number } = read(body)?;
-            FactKind::Unit { campaign, number }
+        kind::OFFER_CODE => {
+            let OfferCodeForm { campaign, number } = read(body)?;
+            FactKind::OfferCode { campaign, number }
         }
         kind::EVIDENCE => evidence_kind(read(body)?)?,
         _ => return Err(WireError::UnknownForm),

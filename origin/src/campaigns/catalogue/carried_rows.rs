@@ -29,10 +29,10 @@ impl TenantNumbers {
 const TOKENS: &str = "tokens";
 const CATALOGUE: &str = "catalogue";
 const SPEND: &str = "spend";
-const UNITS: &str = "units";
+const OFFER_CODES: &str = "offer_codes";
 
 /// The parts whose rows belong to tenants.
-pub const OF_TENANTS: [&str; 3] = [CATALOGUE, SPEND, UNITS];
+pub const OF_TENANTS: [&str; 3] = [CATALOGUE, SPEND, OFFER_CODES];
 
 /// A table whose rows are taken over.
 struct CarriedTable {
@@ -76,7 +76,13 @@ const TABLES: [CarriedTable; 6] = [
         count: 4,
         both: "ON CONFLICT DO UPDATE SET nanos = max(nanos, excluded.nanos)",
     },
-    CarriedTable { part: UNITS, name: "units_given", columns: "tenant, campaign, number", count: 3, both: OWN },
+    CarriedTable {
+        part: OFFER_CODES,
+        name: "offer_codes_given",
+        columns: "tenant, campaign, number",
+        count: 3,
+        both: OWN,
+    },
 ];
 /// The row of the restored store is retained.
 const OWN: &str = "ON CONFLICT DO NOTHING";

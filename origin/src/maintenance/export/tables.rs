@@ -371,7 +371,7 @@ pub const TABLES: [ExportTable; 41] = [
         "visitor visitor, experiment u32, arm u8, at_ms=at uint, mixed bool",
         RowSource::Visitor("experiment"),
     ),
-    define_table("units", "visitor visitor, campaign u32, number u32, at_ms=at uint", RowSource::Visitor("campaign")),
+    define_table("offer_codes", "visitor visitor, campaign u32, number u32, at_ms=at uint", RowSource::Visitor("campaign")),
     define_table(
         "conversions",
         "visitor visitor, received_ms=received uint, id int, name text, value_micros=value int",
@@ -429,7 +429,7 @@ pub const TABLES: [ExportTable; 41] = [
     define_table("models", "version u32, at_ms=at uint, bytes checked bytes, report json", RowSource::Tenant("version")),
     define_table("spend", "campaign u32, day int, nanos int", RowSource::Tenant("campaign, day")),
     define_table("nobodys_facts", "day int, id int", RowSource::Tenant("day, id")),
-    define_table("units_given", "campaign u32, number u32", RowSource::Tenant("campaign, number")),
+    define_table("offer_codes_given", "campaign u32, number u32", RowSource::Tenant("campaign, number")),
     define_table(
         "experiment_people",
         "master visitor, experiment u32, arm int, exposed_ms uint, converted_ms uint?, hours checked bytes",

@@ -74,7 +74,7 @@ fn any(origin: &Origin, tenant: &str, n: u32, some: &mut impl FnMut(u32) -> u32)
         4..6 => fact(who, n, at, FactKind::Alias { id, also, proven: true }),
         6 => purchase(who, n, at, i64::from(some(1_000_000))),
         7 => exposure(who, n, at, 1 + some(2), 1 + u8::try_from(some(2)).unwrap()),
-        8 => fact(who, n, at, FactKind::Unit { campaign: 1 + some(4), number: n }),
+        8 => fact(who, n, at, FactKind::OfferCode { campaign: 1 + some(4), number: n }),
         9 | 10 => {
             let state = |n: u32| match n % 3 {
                 0 => SegmentState::Removed,
@@ -443,7 +443,7 @@ fn broken_rows_are_refused_with_file_row_and_reason() {
         ("events", 1, Box::new(set("days", json!("{\"0\":0}"))), "`days` has an entry before its first one"),
         ("events", 1, Box::new(set("name", json!("n".repeat(129)))), "1 to 128 bytes"),
         ("event_gaps", 1, Box::new(set("left_out", json!(1))), "`left_out` is not true or false"),
-        ("units", 1, Box::new(set("visitor", json!(unknown))), "that it refers to"),
+        ("offer_codes", 1, Box::new(set("visitor", json!(unknown))), "that it refers to"),
     ];
     for (table, row, change, why) in cases {
         let said = broken(folder.path(), table, row, change);

@@ -41,7 +41,7 @@ fn person(origin: &mut Origin, kv: &mut Kv) {
             purchase(visitor(v), 2, NOW, 5),
             impression(visitor(v), 3, NOW),
             exposure(visitor(v), 5, NOW, 1, 2),
-            fact(visitor(v), 6, NOW, FactKind::Unit { campaign: 1, number: v }),
+            fact(visitor(v), 6, NOW, FactKind::OfferCode { campaign: 1, number: v }),
             origin.login(visitor(v), 4, NOW, "ann"),
         ];
         origin.send("demo", &facts);
@@ -59,7 +59,7 @@ fn traces(origin: &Origin, v: u32) -> Vec<(&'static str, i64)> {
         ("fact_ids_over", format!("SELECT count(*) FROM fact_ids_over WHERE visitor = {row}")),
         ("actions", format!("SELECT count(*) FROM actions WHERE place >> 32 = {row}")),
         ("exposures", format!("SELECT count(*) FROM exposures WHERE visitor = {row}")),
-        ("units", format!("SELECT count(*) FROM units WHERE visitor = {row}")),
+        ("offer_codes", format!("SELECT count(*) FROM offer_codes WHERE visitor = {row}")),
         ("conversions", format!("SELECT count(*) FROM conversions WHERE visitor = {row}")),
         (
             "experiment_people",
@@ -813,8 +813,8 @@ fn what_comes_after_an_erasure_says_no_more_than_what_came_before_it() {
         let what =
             FactKind::Evidence { id, also: Vec::new(), weight: EvidenceWeight::UNSURE, source: EvidenceSource::Match };
         let facts = || {
-            let unit = fact(visitor(1), 3, NOW, FactKind::Unit { campaign: 1, number: 0 });
-            [fact(visitor(1), 2, NOW, what.clone()), fact(visitor(2), 2, NOW, what.clone()), unit]
+            let offer_code = fact(visitor(1), 3, NOW, FactKind::OfferCode { campaign: 1, number: 0 });
+            [fact(visitor(1), 2, NOW, what.clone()), fact(visitor(2), 2, NOW, what.clone()), offer_code]
         };
         let erasure = || [of_visitor(1, ErasureScope::Visitor, NOW + 9)];
         match erased_first {
@@ -823,7 +823,7 @@ fn what_comes_after_an_erasure_says_no_more_than_what_came_before_it() {
         }
         let count = |sql: &str| origin.conn.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap();
         // The offer code stays assigned, and no evidence of the pair is left.
-        let left = ["SELECT count(*) FROM units_given", "SELECT count(*) FROM evidence"].map(count);
+        let left = ["SELECT count(*) FROM offer_codes_given", "SELECT count(*) FROM evidence"].map(count);
         assert_eq!(left, [1, 0], "erased first: {erased_first}");
     }
 }

@@ -101,8 +101,8 @@ pub(crate) const VISITORS_CONVERSIONS_OF_PERSON: &str =
     WHERE v.person = ?1 AND v.withdrawn IS NULL ORDER BY c.received, c.id, c.value";
 
 /// Offer codes of a person's visitors with permission. `?1` person row.
-pub(crate) const VISITORS_UNITS_OF_PERSON: &str = "SELECT u.campaign, u.number, u.at FROM visitors v
-    JOIN units u ON u.visitor = v.row WHERE v.person = ?1 AND v.withdrawn IS NULL";
+pub(crate) const VISITORS_OFFER_CODES_OF_PERSON: &str = "SELECT u.campaign, u.number, u.at FROM visitors v
+    JOIN offer_codes u ON u.visitor = v.row WHERE v.person = ?1 AND v.withdrawn IS NULL";
 
 /// Rows of the visitors of a visitor's person, the most recently active first. `?1` visitor row, `?2` maximum rows.
 pub(crate) const VISITORS_ROWS_OF_SAME_PERSON: &str =

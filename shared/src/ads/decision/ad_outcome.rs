@@ -133,7 +133,7 @@ impl PageDecision<'_> {
             Some(fate) => fate,
             None if won == Some(place) => AdOutcome::Won,
             None if won.is_some_and(|won| rank(won) < rank(place)) => AdOutcome::Outbid,
-            None if granted.is_none() || self.awaits_unit(offer) => AdOutcome::Unconfirmed,
+            None if granted.is_none() || self.awaits_offer_code(offer) => AdOutcome::Unconfirmed,
             None => AdOutcome::Refused,
         };
         self.catalogue.offers.iter().zip(&worths).enumerate().map(fate).collect()
@@ -166,7 +166,7 @@ impl PageDecision<'_> {
             return Some(AdOutcome::Pace);
         }
         if terms.limited && self.holding(terms.campaign).is_none() {
-            return Some(if self.units.is_some() { AdOutcome::Recipients } else { AdOutcome::Nobody });
+            return Some(if self.offer_codes.is_some() { AdOutcome::Recipients } else { AdOutcome::Nobody });
         }
         if worth < placement.floor_micros {
             return Some(AdOutcome::Floor);

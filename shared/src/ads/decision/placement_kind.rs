@@ -50,7 +50,7 @@ impl PlacementKind {
     ) -> Self {
         let arms = person.map_or(&[][..], |person| &person.arms);
         let gets = |terms: &CampaignTerms| {
-            !terms.limited || person.is_some_and(|person| person.units.contains_key(&terms.campaign))
+            !terms.limited || person.is_some_and(|person| person.offer_codes.contains_key(&terms.campaign))
         };
         let matches = catalogue.targets.matching(subject);
         let mut candidates = Vec::new();

@@ -544,14 +544,14 @@ fn only_recipients_see_a_limited_offer_and_a_code_is_requested_when_it_would_be_
         })
     };
     let with = |catalogue: &CompiledCatalogue, holding: Option<Holding>, placements: &[&[[u32; 2]]]| {
-        let units = holding.map(|holding| (1, holding)).into_iter().collect();
-        let person = DecidedPerson { units, ..DecidedPerson::default() };
+        let offer_codes = holding.map(|holding| (1, holding)).into_iter().collect();
+        let person = DecidedPerson { offer_codes, ..DecidedPerson::default() };
         let question =
             PageDecision::new(catalogue, Some(&person), &FilterSubject::default(), sized(placements), noon());
         let shown = question.decide(None).remove(0).map(|place| &catalogue.offers[place]);
-        let unit = shown.ok().and_then(|offer| question.unit(offer));
+        let code = shown.ok().and_then(|offer| question.offer_code(offer));
         let codes: Vec<&str> = question.outcomes(None).remove(0).into_iter().map(AdOutcome::code).collect();
-        (shown.map(|offer| offer.entity.ad), unit, question.wants_unit(None), codes)
+        (shown.map(|offer| offer.entity.ad), code, question.wants_offer_code(None), codes)
     };
     let plain = limited(&|_| ());
     let (none, may) = (["recipients", "recipients", "won", "outbid"], ["unconfirmed", "unconfirmed", "won", "outbid"]);
@@ -566,7 +566,7 @@ fn only_recipients_see_a_limited_offer_and_a_code_is_requested_when_it_would_be_
         all["campaign"][1]["caps"] = cap("impression", 9, 1, "days");
     });
     let strict_choices = |holding| {
-        let person = DecidedPerson { units: [(1, holding)].into_iter().collect(), ..DecidedPerson::default() };
+        let person = DecidedPerson { offer_codes: [(1, holding)].into_iter().collect(), ..DecidedPerson::default() };
         PageDecision::new(&strict, Some(&person), &FilterSubject::default(), sized(&[TOP]), noon()).strict(|_| false)
     };
     assert_eq!([Holding::May, Holding::Has(3)].map(strict_choices), [vec![vec![2]], vec![vec![]]]);
@@ -578,7 +578,7 @@ fn only_recipients_see_a_limited_offer_and_a_code_is_requested_when_it_would_be_
             all["campaign"][campaign]["bid"] = json!({ "cpm_micros": bid });
         }
     });
-    let person = DecidedPerson { units: [(1, Holding::May)].into_iter().collect(), ..DecidedPerson::default() };
+    let person = DecidedPerson { offer_codes: [(1, Holding::May)].into_iter().collect(), ..DecidedPerson::default() };
     let question = PageDecision::new(&both, Some(&person), &FilterSubject::default(), sized(&[TOP]), noon());
     let ads = |empty| {
         let [choices] = &question.strict(|campaign| empty && campaign == 1)[..] else { return Vec::new() };

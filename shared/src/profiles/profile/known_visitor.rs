@@ -100,8 +100,8 @@ impl KnownVisitor {
 
     /// Adds offer codes.
     #[must_use]
-    pub fn getting(self, units: &HeldSlots) -> Self {
-        self.with(|unsure| units.iter().for_each(|(code, unit)| unsure.got.insert(code, unit)))
+    pub fn getting(self, offer_codes: &HeldSlots) -> Self {
+        self.with(|unsure| offer_codes.iter().for_each(|(code, offer_code)| unsure.got.insert(code, offer_code)))
     }
 
     fn with(mut self, add: impl FnOnce(&mut UnsureFacts)) -> Self {
@@ -156,8 +156,8 @@ impl KnownVisitor {
 
     /// The offer codes of the newest sub-profile (none if malformed), joined with the later ones.
     #[must_use]
-    pub fn units(&self) -> HeldSlots {
-        let held = self.newest().map(SubProfile::units).unwrap_or_default();
+    pub fn offer_codes(&self) -> HeldSlots {
+        let held = self.newest().map(SubProfile::offer_codes).unwrap_or_default();
         self.unsure.iter().fold(held, |held, unsure| held.join(unsure.got.clone()))
     }
 

@@ -22,7 +22,7 @@ const ACTED: u64 = 4;
 const SEGMENTED: u64 = 8;
 const ATTRIBUTED: u64 = 16;
 const EXPOSED: u64 = 32;
-const UNITS: u64 = 64;
+const OFFER_CODES: u64 = 64;
 const RECENT: u64 = 128;
 const ORDERED: u64 = 256;
 /// The bits of [`MissingParts`] follow the flags.
@@ -54,7 +54,7 @@ pub struct SubContent {
     /// The exposures, packed; empty for none.
     pub exposures: Vec<u8>,
     /// The offer codes, packed; empty for none.
-    pub units: Vec<u8>,
+    pub offer_codes: Vec<u8>,
     /// Times of page views and purchases, packed; empty if unknown.
     pub recent: Vec<u8>,
     /// The orders, packed; empty for none.
@@ -84,7 +84,7 @@ impl SubProfile {
             segments,
             attributes,
             exposures,
-            units,
+            offer_codes,
             recent,
             orders,
             missing,
@@ -95,7 +95,7 @@ impl SubProfile {
             | flag(!segments.is_empty(), SEGMENTED)
             | flag(!attributes.is_empty(), ATTRIBUTED)
             | flag(!exposures.is_empty(), EXPOSED)
-            | flag(!units.is_empty(), UNITS)
+            | flag(!offer_codes.is_empty(), OFFER_CODES)
             | flag(!recent.is_empty(), RECENT)
             | flag(!orders.is_empty(), ORDERED);
         let missing = u64::from(missing.bits()) << MISSING_SHIFT;
@@ -114,7 +114,7 @@ impl SubProfile {
             names.put(&mut to);
         }
         // New parts are added at the end, because a reader of the previous release ignores trailing bytes.
-        for part in [attributes, exposures, units, recent, orders].into_iter().filter(|part| !part.is_empty()) {
+        for part in [attributes, exposures, offer_codes, recent, orders].into_iter().filter(|part| !part.is_empty()) {
             packed::put_row(&mut to, part);
         }
         Self { version, packed: to.into() }
@@ -184,8 +184,8 @@ impl SubProfile {
 
     /// The offer codes; empty if malformed.
     #[must_use]
-    pub fn units(&self) -> HeldSlots {
-        self.part_after_sums(UNITS).and_then(HeldSlots::read).unwrap_or_default()
+    pub fn offer_codes(&self) -> HeldSlots {
+        self.part_after_sums(OFFER_CODES).and_then(HeldSlots::read).unwrap_or_default()
     }
 
     /// The number of events of a name from minute `from` to before `to`; `None` for an event that snapshots do not
@@ -225,10 +225,11 @@ impl SubProfile {
         let SubParts { flags, actions, segments, mut rest } = self.parts()?;
         let (totals, seen, names) = read_sums(flags, &mut rest)?;
         let attributes = read_part(flags, ATTRIBUTED, &mut rest)?;
-        let (exposures, units) = (read_part(flags, EXPOSED, &mut rest)?, read_part(flags, UNITS, &mut rest)?);
+        let (exposures, offer_codes) =
+            (read_part(flags, EXPOSED, &mut rest)?, read_part(flags, OFFER_CODES, &mut rest)?);
         let (recent, orders) = (read_part(flags, RECENT, &mut rest)?, read_part(flags, ORDERED, &mut rest)?);
-        let [actions, segments, attributes, exposures, units, recent, orders] =
-            [actions, segments, attributes, exposures, units, recent, orders].map(<[u8]>::to_vec);
+        let [actions, segments, attributes, exposures, offer_codes, recent, orders] =
+            [actions, segments, attributes, exposures, offer_codes, recent, orders].map(<[u8]>::to_vec);
         let missing = missing_in(flags);
         Some(SubContent {
             totals,
@@ -238,7 +239,7 @@ impl SubProfile {
             segments,
             attributes,
             exposures,
-            units,
+            offer_codes,
             recent,
             orders,
             missing,
@@ -252,7 +253,7 @@ impl SubProfile {
             return None;
         }
         read_sums(flags, &mut rest)?;
-        for before in [ATTRIBUTED, EXPOSED, UNITS, RECENT].into_iter().filter(|before| *before < part) {
+        for before in [ATTRIBUTED, EXPOSED, OFFER_CODES, RECENT].into_iter().filter(|before| *before < part) {
             read_part(flags, before, &mut rest)?;
         }
         rest.row()

@@ -8,11 +8,11 @@ pub mod consent;
 pub mod erasure;
 pub mod experiments;
 pub mod facts;
+pub mod offer_codes;
 pub mod owners;
 pub mod pages;
 pub mod people;
 pub mod suppressed;
-pub mod units;
 pub mod verified;
 pub mod versions;
 pub mod views;
@@ -41,7 +41,7 @@ pub struct Check {
     /// Placed ads and impressions.
     pub caps: caps::Caps,
     /// Offer codes of the limited offer.
-    pub units: units::Units,
+    pub offer_codes: offer_codes::OfferCodes,
     /// Issued and served versions of KV keys.
     pub versions: versions::Versions,
     /// Number of store checks that were due so far.
@@ -86,8 +86,8 @@ impl Check {
         self.all("experiments", experiments::emitted(call, answer));
         let over = self.caps.emitted(call, answer);
         self.all("caps", over);
-        let twice = self.units.emitted(call, answer);
-        self.all("units", twice);
+        let twice = self.offer_codes.emitted(call, answer);
+        self.all("offer_codes", twice);
     }
 
     /// The origin refused an acknowledged fact permanently, which is a failure.
@@ -151,7 +151,7 @@ impl World {
             ("views", views::converged),
             ("suppressed", suppressed::converged),
             ("experiments", experiments::converged),
-            ("units", units::converged),
+            ("offer_codes", offer_codes::converged),
             ("versions", versions::converged),
             ("pages", pages::converged),
         ] {

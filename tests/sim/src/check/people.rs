@@ -51,7 +51,7 @@ pub fn emitted(call: &Call, answer: &HttpAnswer) -> Vec<String> {
         let unknown = unique.iter().all(|hash| !setup::knows(call.stage, hash));
         // An offer code stays with the visitor to which an object gave it, whichever request reports it.
         let owed = |what: &FactKind| match what {
-            FactKind::Withdrawal | FactKind::Unit { .. } => true,
+            FactKind::Withdrawal | FactKind::OfferCode { .. } => true,
             FactKind::Erasure { scope, .. } => unknown && *scope == ErasureScope::Visitor,
             _ => false,
         };

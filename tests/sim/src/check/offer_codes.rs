@@ -19,17 +19,17 @@ use crate::world::World;
 
 /// The visitors that hold offer codes, by tenant and number.
 #[derive(Debug, Default)]
-pub struct Units {
+pub struct OfferCodes {
     holders: BTreeMap<(usize, u32), VisitorId>,
 }
 
-impl Units {
+impl OfferCodes {
     /// Checks an answer and records the offer codes that it gives out.
     pub fn emitted(&mut self, call: &Call, answer: &HttpAnswer) -> Vec<String> {
         let (campaign, recipients) = OFFER;
         let mut found = Vec::new();
         for fact in facts_of_answer(answer) {
-            let FactKind::Unit { campaign: of, number } = fact.what else { continue };
+            let FactKind::OfferCode { campaign: of, number } = fact.what else { continue };
             let holder = *self.holders.entry((call.tenant, number)).or_insert(fact.visitor);
             if of != campaign || number >= recipients {
                 found.push(format!(
@@ -48,7 +48,7 @@ impl Units {
         let members = super::people::counted(&body);
         let offers = body["decisions"].as_array().into_iter().flatten().filter(|one| one["ad"]["id"] == "offer");
         for decision in offers {
-            let number = decision["ad"]["unit"].as_u64().and_then(|number| u32::try_from(number).ok());
+            let number = decision["ad"]["offer_code"].as_u64().and_then(|number| u32::try_from(number).ok());
             let holder = number.and_then(|number| self.holders.get(&(call.tenant, number)));
             // A holder is unknown as long as the call that got the code has not sent its fact, for example because its
             // isolate ended.
@@ -93,7 +93,7 @@ fn people_of(model: &Model, tenant: &TenantId) -> Vec<BTreeSet<u32>> {
     let people = model.people(tenant, &model.same_ids(tenant)).into_iter();
     let numbers = people.map(|person| {
         let numbers = model.of_person(tenant, &person).into_iter().filter_map(|fact| match fact.what {
-            FactKind::Unit { number, .. } => Some(number),
+            FactKind::OfferCode { number, .. } => Some(number),
             _ => None,
         });
         numbers.collect::<BTreeSet<u32>>()
