@@ -105,7 +105,7 @@ fn an_action_without_a_visitor_or_of_another_one_spares_a_visitors_events_no_lim
     let mut browser = Browser::new("allow");
     let visitor = browser.visit();
     let earlier = VisitorId::mint(browser.now - 7_200_000, [9; 10]);
-    for (of, alone) in [(VisitorId::NOBODY, None), (earlier, limit("EVENTS_LIMIT", &format!("demo {earlier}")))] {
+    for (of, alone) in [(VisitorId::ANONYMOUS, None), (earlier, limit("EVENTS_LIMIT", &format!("demo {earlier}")))] {
         let token = AdToken {
             visitor: of,
             insertion: InsertionId([2; 16]),

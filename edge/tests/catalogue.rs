@@ -215,7 +215,7 @@ fn the_pointer_comes_with_the_first_read_and_the_version_with_the_second() {
     isolate.publish(5, 1, &ads(X, false));
     let page = isolate.page();
     assert_eq!((used(&page), &page["kv_reads"]), ((&json!("c-1"), &json!("red")), &json!(2)));
-    assert_eq!(isolate.reads[0][1..], ["c:demo:current", "c:demo:model", "c:demo:steering"]);
+    assert_eq!(isolate.reads[0][1..], ["c:demo:current", "c:demo:model", "c:demo:allocation"]);
     assert_eq!((isolate.reads[0].len(), &isolate.reads[1]), (4, &vec!["c:demo:1".to_owned()]));
     let page = isolate.page();
     assert_eq!((used(&page).0, &page["kv_reads"], isolate.reads[0].len()), (&json!("c-1"), &json!(1), 1));

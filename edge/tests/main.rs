@@ -1,5 +1,6 @@
 //! The edge's tests from outside of the crate. One program: a program for each file would compile the engine for each.
 
+mod allocation;
 mod attributes;
 mod bounds;
 mod browser;
@@ -15,7 +16,6 @@ mod hostile;
 mod me;
 mod reservations;
 mod stale;
-mod steering;
 mod tokens;
 mod unknown;
 mod waiting_events;

@@ -393,7 +393,7 @@ fn a_new_visitor_gets_capped_ads_and_a_page_without_a_visitor_does_not() {
     let refused = page.decide(2, true);
     assert_eq!((&refused[0]["ad"]["id"], &refused[1]["ad"]["id"]), (&json!("plain"), &json!("house")));
     let named = |at: usize| ad_token::open(&page.ring, &page.tenant, refused[at]["insertion"].as_str()?, page.now).ok();
-    assert_eq!(named(0).map(|token| (token.visitor, token.entity.campaign)), Some((VisitorId::NOBODY, 2)));
+    assert_eq!(named(0).map(|token| (token.visitor, token.entity.campaign)), Some((VisitorId::ANONYMOUS, 2)));
     assert_eq!(named(1), None, "a house ad without a visitor is not counted");
     page.gpc = "";
     assert_eq!(page.ads(1), ["red"]);

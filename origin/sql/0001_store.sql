@@ -39,7 +39,7 @@ CREATE TABLE visitors (
     weight     INTEGER NOT NULL DEFAULT 1000,   -- how surely it belongs to its person, per mille: the weakest link on the
                                                 -- way to the holder of the person's unique id, or to its master
     events     BLOB    NOT NULL DEFAULT x'',    -- by name, packed
-    best       INTEGER,                 -- best time in its snapshot handed out last: 256 times the hour, and the
+    best       INTEGER,                 -- best send time in its snapshot handed out last: 256 times the hour, and the
                                         -- confidence. A version's value stays, whatever the tenant's sums are since
     truncated  INTEGER NOT NULL DEFAULT 0,      -- whether its snapshot handed out last had no room for something
     UNIQUE (tenant, visitor)
@@ -113,13 +113,13 @@ CREATE TABLE outbox (
     handed       INTEGER NOT NULL,      -- when it was handed out last
     late         INTEGER NOT NULL DEFAULT 0,    -- until when a consumer that was given up may still write: then the key is
                                                 -- written once more
-    rank         INTEGER NOT NULL DEFAULT 2,    -- 0: what every request of a tenant goes by, 1: visitors that left or are
-                                                -- erased, 2: news, 3: bulk. Within a rank tenants take turns
+    priority     INTEGER NOT NULL DEFAULT 2,    -- 0: what every request of a tenant goes by, 1: visitors that left or
+                                                -- are erased, 2: news, 3: bulk. Within a priority tenants take turns
     UNIQUE (tenant, kind, subject)
 ) STRICT;
 CREATE INDEX outbox_by_lease ON outbox (lease) WHERE lease IS NOT NULL;
 CREATE INDEX outbox_settled ON outbox (handed) WHERE due IS NULL;
-CREATE INDEX outbox_by_turn ON outbox (rank, tenant, due, kind) WHERE due IS NOT NULL;
+CREATE INDEX outbox_by_turn ON outbox (priority, tenant, due, kind) WHERE due IS NOT NULL;
 
 -- Bearer tokens of the admin side, hashed.
 CREATE TABLE tokens (
@@ -224,7 +224,7 @@ CREATE TABLE erased_ids (
 CREATE TABLE erasures (
     tenant  INTEGER NOT NULL,
     receipt BLOB    NOT NULL,           -- its FactId
-    asked   INTEGER NOT NULL,
+    requested INTEGER NOT NULL,
     stored  INTEGER NOT NULL,           -- when all of it was gone from the store
     log_seq INTEGER NOT NULL,           -- records of the log up to here may hold it
     log     INTEGER,                    -- when the last of them was gone
@@ -344,8 +344,8 @@ CREATE TABLE catalogue_codes (
 CREATE INDEX catalogue_conversions ON catalogue_codes (tenant, code, conversion, conversion_until)
     WHERE conversion IS NOT NULL;
 
--- How a tenant's traffic is steered: made anew each minute, published where it changed.
-CREATE TABLE steering (
+-- Traffic allocation of a tenant: rebuilt each minute, published when it changed.
+CREATE TABLE traffic_allocation (
     tenant INTEGER PRIMARY KEY,
     at     INTEGER NOT NULL,            -- when it was made
     value  TEXT    NOT NULL             -- the shares by experiment and the paces by campaign, as JSON
@@ -360,8 +360,8 @@ CREATE TABLE spend (
     PRIMARY KEY (tenant, campaign, day)
 ) STRICT, WITHOUT ROWID;
 
--- Actions of nobody that were counted: they belong to no visitor that would remember them.
-CREATE TABLE nobodys_facts (
+-- Anonymous actions that were counted: they belong to no visitor that would remember them.
+CREATE TABLE anonymous_facts (
     tenant INTEGER NOT NULL,
     day    INTEGER NOT NULL,            -- of its receipt
     id     INTEGER NOT NULL,            -- first eight bytes of the FactId
@@ -403,9 +403,9 @@ CREATE TABLE runs (
     run     INTEGER PRIMARY KEY,
     job     TEXT    NOT NULL,
     tenant  INTEGER,                    -- of a job for one tenant; none: for all
-    woken   TEXT    NOT NULL,           -- timer, signal or command
+    trigger TEXT    NOT NULL,           -- timer, signal or command
     dry_run INTEGER NOT NULL,           -- 1: it says what it would do
-    asked   INTEGER NOT NULL,
+    requested INTEGER NOT NULL,
     started INTEGER,                    -- none: it waits
     starts  INTEGER NOT NULL DEFAULT 0, -- how often it was begun since it last ended in order
     ended   INTEGER,
@@ -449,7 +449,7 @@ CREATE TABLE verifications (
     subject      BLOB    NOT NULL,
     due          INTEGER NOT NULL,      -- not read before
     leased_until INTEGER NOT NULL DEFAULT 0,
-    asked        INTEGER,               -- when an edge was first asked to read it
+    requested    INTEGER,               -- when an edge was first asked to read it
     answered     INTEGER,
     sha256       BLOB,                  -- of what was read; none: nothing was there
     looks        INTEGER NOT NULL,      -- how often it was looked at before
@@ -458,7 +458,7 @@ CREATE TABLE verifications (
 CREATE INDEX verifications_open ON verifications (due) WHERE answered IS NULL;
 CREATE INDEX verifications_answered ON verifications (entry) WHERE answered IS NOT NULL;
 
--- Under which version the pointer, the model and the steering of a tenant were handed out last.
+-- Under which version the pointer, the model and the traffic allocation of a tenant were handed out last.
 CREATE TABLE standing (
     tenant    INTEGER NOT NULL,
     kind      INTEGER NOT NULL,         -- as in `outbox`
@@ -503,7 +503,7 @@ CREATE TABLE audience_members (
 ) STRICT, WITHOUT ROWID;
 
 -- In which hours of the week all people of a tenant are active, by their clocks: 168 sums of eight bytes.
-CREATE TABLE rhythms (
+CREATE TABLE activity_histograms (
     tenant INTEGER PRIMARY KEY,
     people INTEGER NOT NULL,            -- of how many
     summed INTEGER NOT NULL,            -- when
@@ -516,12 +516,12 @@ CREATE TABLE sends (
     tenant     INTEGER NOT NULL,
     name       TEXT    NOT NULL,
     filter     TEXT    NOT NULL,      -- JSON
-    count      INTEGER NOT NULL,      -- how many were asked for
+    count      INTEGER NOT NULL,      -- how many were requested
     experiment TEXT,                  -- whose arms they are dealt to
     webhook    INTEGER NOT NULL,      -- whether the tenant's webhook is told
     per_second INTEGER NOT NULL,      -- at most; 0: as fast as it goes
     random     INTEGER NOT NULL,      -- what they are drawn by
-    asked      INTEGER NOT NULL,
+    requested  INTEGER NOT NULL,
     chosen     INTEGER,               -- how many were drawn; NULL until all of them are written
     next       INTEGER NOT NULL DEFAULT 0, -- the place of the first who was not looked at yet
     delivered  INTEGER NOT NULL DEFAULT 0, -- so many of those before it came to this
@@ -560,7 +560,7 @@ CREATE TABLE evidence (
     first     INTEGER NOT NULL,
     last      INTEGER NOT NULL,
     cancelled INTEGER,                  -- 9223372036854775807: for ever
-    flag      INTEGER,                  -- 1: second unique id, 2: joins two people, 3: crowded; none: nothing wrong
+    flag      INTEGER,                  -- 1: second unique id, 2: joins two people, 3: oversized group; none: no reason
     PRIMARY KEY (tenant, visitor, kind, hash, source, weight)
 ) STRICT, WITHOUT ROWID;
 -- Of an id, the evidence that says something and what anyone may say: each in an index of its own, so that a million who
@@ -630,12 +630,12 @@ CREATE INDEX catalogues_handed ON catalogues (handed) WHERE handed IS NOT NULL A
 
 -- Visitors whose facts wait: their row cannot be read, or a part of their tenant's current catalogue. Nobody else waits.
 CREATE TABLE unreadable (
-    row   INTEGER PRIMARY KEY,          -- of `visitors`; of facts of nobody the tenant's number, below zero
+    row   INTEGER PRIMARY KEY,          -- of `visitors`; of anonymous facts the tenant's number, below zero
     since INTEGER NOT NULL
 ) STRICT;
 
 -- Facts that wait, by the same row.
-CREATE TABLE set_aside (
+CREATE TABLE quarantined_facts (
     row   INTEGER NOT NULL,             -- of `visitors`
     id    BLOB    NOT NULL,
     fact  BLOB    NOT NULL,

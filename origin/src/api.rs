@@ -331,7 +331,7 @@ pub async fn measure_process(app: &ApiState) {
         let counted = live.measuring.read(move |view| {
             let (depth, oldest) = publish::queue_depth(view.conn)?;
             metrics.set_outbox(depth, oldest);
-            metrics.set_aside.set(quarantine::count_facts(view.conn)?);
+            metrics.quarantined_facts.set(quarantine::count_facts(view.conn)?);
             runs::measure_runs(view.conn, &metrics)
         });
         if let Err(e) = counted.await {

@@ -4,7 +4,7 @@
 //! or builds it from the store.
 
 pub mod answers;
-pub mod best_times;
+pub mod best_send_times;
 
 pub mod carried_sends;
 mod column_file;

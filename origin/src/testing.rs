@@ -104,24 +104,24 @@ impl Origin {
         origin
     }
 
-    /// A store in which ids become oversized groups, or large, from `crowd` visitors on.
-    pub(crate) fn of_crowd(crowd: u32) -> Self {
-        Self::with(tempfile::tempdir().unwrap(), crowd, 1.0)
+    /// A store in which ids become oversized groups, or large, from `group_limit` visitors on.
+    pub(crate) fn of_group_limit(group_limit: u32) -> Self {
+        Self::with(tempfile::tempdir().unwrap(), group_limit, 1.0)
     }
 
     /// A store in which evidence links from the weight `threshold` on, below that of a login.
-    pub(crate) fn of_threshold(crowd: u32, threshold: f64) -> Self {
-        Self::with(tempfile::tempdir().unwrap(), crowd, threshold)
+    pub(crate) fn of_threshold(group_limit: u32, threshold: f64) -> Self {
+        Self::with(tempfile::tempdir().unwrap(), group_limit, threshold)
     }
 
     /// The store in a folder, created if necessary.
     pub(crate) fn within(folder: tempfile::TempDir) -> Self {
-        Self::with(folder, limits::CROWD, 1.0)
+        Self::with(folder, limits::GROUP_LIMIT, 1.0)
     }
 
-    fn with(folder: tempfile::TempDir, crowd: u32, threshold: f64) -> Self {
+    fn with(folder: tempfile::TempDir, group_limit: u32, threshold: f64) -> Self {
         let kinds = format!(
-            r#"[{{"name":"member","code":1,"unique":true,"crowd":{crowd}}},{{"name":"partner","code":2,"crowd":{crowd}}}]"#
+            r#"[{{"name":"member","code":1,"unique":true,"group_limit":{group_limit}}},{{"name":"partner","code":2,"group_limit":{group_limit}}}]"#
         );
         let json = format!(
             r#"{{"tenant":[{{"name":"demo","hosts":["a"],"kinds":{kinds},"link_threshold":{threshold}}},

@@ -288,22 +288,24 @@ fn what_was_left_out_of_a_page_is_unknown() {
 
 #[test]
 fn targeting_may_use_the_best_send_time_and_an_audience_may_not() {
-    let now = json!({"best_time.now": true});
+    let now = json!({"best_send_time.now": true});
     for (best_now, [is_now, is_not, is_known]) in
         [(Some(true), [true, false, true]), (Some(false), [false, true, true]), (None, [false, true, false])]
     {
         let someone = Someone { best_now, ..ann() };
         check(&someone, now.clone(), is_now);
-        check(&someone, json!({"best_time.now": {"$ne": true}}), is_not);
-        check(&someone, json!({"best_time.now": {"$exists": true}}), is_known);
+        check(&someone, json!({"best_send_time.now": {"$ne": true}}), is_not);
+        check(&someone, json!({"best_send_time.now": {"$exists": true}}), is_known);
     }
     let refused = |document: &Json, answers| {
         let found = parse(document, "", &tenant().words(answers)).unwrap_err();
         format!("{}: {}", found[0].path, found[0].message)
     };
     assert!(refused(&now, CountAnswerer::Audience).contains("time of a request"));
-    assert!(refused(&json!({"best_time.now": 20}), CountAnswerer::Origin).contains("true or false is needed"));
-    assert!(refused(&json!({"best_time.now": {"$gt": false}}), CountAnswerer::Origin).contains("best_time.now"));
+    assert!(refused(&json!({"best_send_time.now": 20}), CountAnswerer::Origin).contains("true or false is needed"));
+    assert!(
+        refused(&json!({"best_send_time.now": {"$gt": false}}), CountAnswerer::Origin).contains("best_send_time.now")
+    );
 }
 
 #[test]
@@ -743,7 +745,7 @@ mod naive {
                 );
             }
             _ if !someone.is_known => return Vec::new(),
-            "best_time.now" => return someone.best_now.map(|now| json!(now)).into_iter().collect(),
+            "best_send_time.now" => return someone.best_now.map(|now| json!(now)).into_iter().collect(),
             "segments" => return someone.segments.iter().map(|id| json!(id.0)).collect(),
             "devices" => return vec![json!(someone.devices)],
             "first_seen" => return someone.seen.map(|(first, _)| json!(first)).into_iter().collect(),
@@ -805,7 +807,7 @@ fn a_field() -> impl Strategy<Value = (&'static str, bool, Vec<Json>)> {
         ("devices", true, vec![json!(1), json!(2), json!(3)]),
         ("first_seen", true, vec![json!(10), json!(20)]),
         ("last_seen", true, vec![json!(20), json!(30)]),
-        ("best_time.now", false, vec![json!(true), json!(false)]),
+        ("best_send_time.now", false, vec![json!(true), json!(false)]),
         ("page.url", false, vec![json!("https://a.example/"), json!("https://b.example/")]),
         ("page.keywords", false, vec![json!("ski"), json!("beach"), json!("hotel")]),
         ("page.view_type", false, vec![json!("home"), json!("article")]),
@@ -1052,7 +1054,7 @@ fn of_whom_nothing_could_be_read_neither_a_condition_nor_its_opposite_holds() {
         json!({"$not": {"devices": 9}}),
         json!({"attributes.city": {"$ne": "Rome"}}),
         json!({"first_seen": {"$exists": false}}),
-        json!({"best_time.now": {"$exists": false}}),
+        json!({"best_send_time.now": {"$exists": false}}),
         json!({"events.purchase": {"$count": {"$lt": 1_000}}}),
     ] {
         let filter = tenant().parse(&document);
@@ -1439,7 +1441,7 @@ fn golden_bytes_of_filters() {
             or,
             "a3616601617181a26163a16161a2617602616fa2616c0261638201026177a26175026169076172a1617982a16163a26166a16161a2617403616b046174a16163614da16163a26166a1616e006174a1616e8100",
         ),
-        (json!({"best_time.now": true}), "a26166016172a16163a2616661626174a1616e8101"),
+        (json!({"best_send_time.now": true}), "a26166016172a16163a2616661626174a1616e8101"),
     ] {
         let filter = tenant().parse(&document);
         let bytes = wire::filter::encode_filter(&filter);

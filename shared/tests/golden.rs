@@ -28,7 +28,7 @@ use causeway_shared::identity::IdentityCookie;
 use causeway_shared::keys::cookie::{self, IDENTITY};
 use causeway_shared::keys::key_ring::{KeyRing, KeyStage, RingKey};
 use causeway_shared::keys::sync_auth;
-use causeway_shared::profiles::activity::BestTime;
+use causeway_shared::profiles::activity::BestSendTime;
 use causeway_shared::profiles::ledger::{Ledger, PlacedInsertion, RunningSession};
 use causeway_shared::profiles::membership::{Membership, VisitorCut};
 use causeway_shared::profiles::profile::{
@@ -498,7 +498,7 @@ fn a_snapshot_and_a_tombstone() {
     assert_eq!(kv::encode_stored(VKEY, &StoredValue::Tombstone).unwrap(), TOMBSTONE);
     assert_eq!(kv::decode_stored(VKEY, one(), SNAPSHOT.as_bytes()).unwrap(), stored());
     assert_eq!(kv::decode_stored(VKEY, one(), later_value(VKEY, SNAPSHOT).as_bytes()).unwrap(), stored());
-    let best = Some(BestTime { utc_hour_of_week: 107, confidence: 80 });
+    let best = Some(BestSendTime { utc_hour_of_week: 107, confidence: 80 });
     let reached = StoredValue::Snapshot(Box::new(Snapshot { best, ..snapshot() }));
     let value = kv::encode_stored(VKEY, &reached).unwrap();
     // One more key: the packed best send time.

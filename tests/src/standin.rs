@@ -261,7 +261,7 @@ fn is_of_catalogue(key: &str) -> bool {
     let last = key.rsplit(':').next().unwrap_or_default();
     key.starts_with("c:")
         && !key.contains(":attributes:")
-        && (matches!(last, "current" | "model" | "steering") || last.parse::<u32>().is_ok())
+        && (matches!(last, "current" | "model" | "allocation") || last.parse::<u32>().is_ok())
 }
 
 fn take_messages(shared: &(Mutex<Held>, Condvar), bodies: impl Iterator<Item = Vec<u8>>) -> (u16, Vec<u8>) {

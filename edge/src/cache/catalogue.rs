@@ -37,7 +37,7 @@ pub(crate) struct LoadedCatalogue {
     /// The current model, prepared for the catalogue's ads.
     pub(crate) scores: Option<Rc<ModelScores>>,
     /// Traffic allocation and pacing from the origin.
-    pub(crate) steering: Rc<TrafficAllocation>,
+    pub(crate) allocation: Rc<TrafficAllocation>,
 }
 
 impl LoadedCatalogue {
@@ -69,7 +69,7 @@ struct CachedCatalogue {
     /// Length and first characters of the value that was last read as a model.
     marked: Option<(usize, Vec<u8>)>,
     /// Version of the newest traffic allocation.
-    steered: SnapshotVersion,
+    allocation_version: SnapshotVersion,
     /// Version of the newest publication that was adopted.
     published: SnapshotVersion,
     /// Time at which the pointer last named the loaded version.
@@ -164,14 +164,14 @@ impl CatalogueCache {
 
     /// Adopts the value of traffic allocation and pacing, unless it is older than the current one. Returns a note if
     /// the value is invalid.
-    pub(crate) fn adopt_steering(&mut self, tenant: &TenantId, value: Option<&[u8]>) -> Option<&'static str> {
+    pub(crate) fn adopt_allocation(&mut self, tenant: &TenantId, value: Option<&[u8]>) -> Option<&'static str> {
         let value = value?;
         let held = self.0.entry(tenant.clone()).or_default();
-        let read = wire::decode_steering(&kv_keys::steering_key(tenant), value);
-        let Ok((version, steering)) = read else { return Some("steering_bad") };
-        if version > held.steered {
-            held.loaded = Rc::new(LoadedCatalogue { steering: Rc::new(steering), ..(*held.loaded).clone() });
-            held.steered = version;
+        let read = wire::decode_allocation(&kv_keys::allocation_key(tenant), value);
+        let Ok((version, allocation)) = read else { return Some("allocation_bad") };
+        if version > held.allocation_version {
+            held.loaded = Rc::new(LoadedCatalogue { allocation: Rc::new(allocation), ..(*held.loaded).clone() });
+            held.allocation_version = version;
         }
         None
     }
@@ -216,12 +216,14 @@ impl CatalogueCache {
             }
             let Some(oldest) = oldest.filter(|_| all > limits::CATALOGUES_BYTES) else { return };
             // Pacing data stays, because it is small and adopting older data would spend budget twice.
-            let loaded =
-                Rc::new(LoadedCatalogue { steering: Rc::clone(&oldest.loaded.steering), ..LoadedCatalogue::default() });
+            let loaded = Rc::new(LoadedCatalogue {
+                allocation: Rc::clone(&oldest.loaded.allocation),
+                ..LoadedCatalogue::default()
+            });
             *oldest = CachedCatalogue {
                 loaded,
                 published: oldest.published,
-                steered: oldest.steered,
+                allocation_version: oldest.allocation_version,
                 ..CachedCatalogue::default()
             };
         }
@@ -250,14 +252,14 @@ impl CachedCatalogue {
         let bytes = wire::decode_document(&key, &pointer.digest, value).ok()?;
         let compiled = Rc::new(CompiledCatalogue::of(flat::decode_catalogue(&bytes).ok()?));
         let scores = self.model.as_ref().and_then(|(_, model)| ModelScores::new(model, &compiled)).map(Rc::new);
-        let steering = Rc::clone(&self.loaded.steering);
+        let allocation = Rc::clone(&self.loaded.allocation);
         Some(LoadedCatalogue {
             number: pointer.version,
             digest: pointer.digest,
             bytes: bytes.len(),
             compiled,
             scores,
-            steering,
+            allocation,
         })
     }
 }
@@ -273,25 +275,25 @@ mod tests {
         let mut cache = CatalogueCache::default();
         let published = SnapshotVersion { restore: 0, counter: 7 };
         for (confirmed, tenant) in [(2, &a), (1, &b), (0, &c)] {
-            let steering = Rc::new(TrafficAllocation { at: 5, ..TrafficAllocation::default() });
+            let allocation = Rc::new(TrafficAllocation { at: 5, ..TrafficAllocation::default() });
             let loaded = Rc::new(LoadedCatalogue {
                 number: 1,
                 bytes: limits::CATALOGUE_BYTES,
-                steering,
+                allocation,
                 ..LoadedCatalogue::default()
             });
-            let steered = published;
+            let allocation_version = published;
             cache.0.insert(
                 tenant.clone(),
-                CachedCatalogue { loaded, confirmed, published, steered, ..CachedCatalogue::default() },
+                CachedCatalogue { loaded, confirmed, published, allocation_version, ..CachedCatalogue::default() },
             );
         }
         let there = |cache: &CatalogueCache| [&a, &b, &c].map(|of| cache.current(of).is_loaded());
         cache.make_room(&c);
         assert_eq!(there(&cache), [true, false, true], "the latest catalogue stays, whatever its time");
-        let left = cache.0.get(&b).map(|held| (held.published, held.steered, held.next));
+        let left = cache.0.get(&b).map(|held| (held.published, held.allocation_version, held.next));
         assert_eq!(left, Some((published, published, 0)));
-        assert_eq!(cache.current(&b).steering.at, 5, "no older pacing data is adopted");
+        assert_eq!(cache.current(&b).allocation.at, 5, "no older pacing data is adopted");
         cache.make_room(&a);
         assert_eq!(there(&cache), [true, false, true]);
     }

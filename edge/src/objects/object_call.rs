@@ -80,7 +80,7 @@ mod tests {
     fn of_many_members_the_smallest_and_the_own_are_selected_in_order() {
         let all: Vec<VisitorId> = (0..80).map(|n| VisitorId::mint(n, [0; 10])).collect();
         for own in [0, 5, 63, 64, 79] {
-            let own = all.iter().copied().nth(own).unwrap_or(VisitorId::NOBODY);
+            let own = all.iter().copied().nth(own).unwrap_or(VisitorId::ANONYMOUS);
             let some = select_smallest(&all, own);
             assert_eq!((some.len(), some.first()), (limits::STRICT_MEMBERS, all.first()));
             assert!(some.is_sorted() && some.contains(&own));

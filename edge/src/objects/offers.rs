@@ -28,7 +28,7 @@ pub(crate) fn find_holdings(state: &RequestState, recognised: &RecognisedVisitor
         if let Some(offer_code) = held.get(of.campaign) {
             return Some((of.campaign, Holding::Has(offer_code.number)));
         }
-        let is_open = !state.catalogue.steering.given_out.contains(&of.campaign);
+        let is_open = !state.catalogue.allocation.given_out.contains(&of.campaign);
         let is_drawn = || of.recipients.range_of(&random, &of.id).is_some();
         (is_open && !state.is_history_unread && is_drawn()).then_some((of.campaign, Holding::May))
     };

@@ -204,7 +204,7 @@ impl EventReader<'_> {
             _ => FactId::from_bytes(self.random.draw()),
         };
         // An invalid event is refused for its own fault, whoever sends it.
-        let owner = visitor.as_ref().copied().unwrap_or(VisitorId::NOBODY);
+        let owner = visitor.as_ref().copied().unwrap_or(VisitorId::ANONYMOUS);
         let received = self.now;
         let fact = Fact { id, visitor: owner, received, at, position, what: self.what(event, order, owner)? };
         match fact.check(received) {

@@ -89,7 +89,7 @@ pub(crate) struct EventsRoute {
 }
 
 impl Route for EventsRoute {
-    /// The catalogue tells whether the caps of a shown ad are strict. The steering value published with it lists the
+    /// The catalogue tells whether the caps of a shown ad are strict. The allocation value published with it lists the
     /// segments that a page cannot write.
     fn catalogue_need(&self) -> CatalogueNeed {
         let needs =
@@ -230,7 +230,7 @@ impl AnonymousRoute for EventsRoute {
         // An action may belong to any visitor or to none. The other events belong to the cookie's visitor or to a
         // token's.
         let own = facts.iter().find(|fact| !matches!(fact.what, FactKind::Action { .. }));
-        let limited = own.or_else(|| facts.iter().find(|fact| fact.visitor != VisitorId::NOBODY));
+        let limited = own.or_else(|| facts.iter().find(|fact| fact.visitor != VisitorId::ANONYMOUS));
         let limit = limited.map(|fact| state.site.events_limit(fact.visitor));
         RouteProgress::Answer(answer.with_awaited_facts(&state.site, facts, limit))
     }
@@ -322,7 +322,7 @@ impl AcceptedEvents {
     /// writes left.
     fn allow_segments(&mut self, state: &RequestState, index: usize, fact: &mut Fact) -> bool {
         let FactKind::Segments { writes } = &mut fact.what else { return true };
-        let is_materialised = |id: SegmentId| state.catalogue.steering.materialised.contains(&id.0);
+        let is_materialised = |id: SegmentId| state.catalogue.allocation.materialised.contains(&id.0);
         let (refused, allowed): (Vec<_>, Vec<_>) =
             std::mem::take(writes).into_iter().partition(|(id, _)| is_materialised(*id));
         *writes = allowed;
@@ -350,7 +350,7 @@ fn read_without_visitor(texts: &[&str], mut reader: EventReader<'_>, is_counted:
     let (mut facts, mut answer) = (Vec::new(), EventsAnswer::default());
     for ((index, position), text) in (0..).zip(0..).zip(texts) {
         match reader.read_event(position, text) {
-            Ok(ReadEvent { fact, .. }) if is_counted && fact.visitor == VisitorId::NOBODY => {
+            Ok(ReadEvent { fact, .. }) if is_counted && fact.visitor == VisitorId::ANONYMOUS => {
                 answer.accepted += 1;
                 let is_same = |other: &Fact| other.id == fact.id;
                 if !facts.iter().any(is_same) {

@@ -96,7 +96,7 @@ impl AnonymousRoute for ImpressionRoute {
     fn answer_anonymous(self: Box<Self>, state: RequestState) -> RouteProgress {
         let AdToken { visitor, insertion, placed, strict, .. } = self.token;
         // An ad without a visitor has no caps.
-        if !strict || visitor == VisitorId::NOBODY {
+        if !strict || visitor == VisitorId::ANONYMOUS {
             return RouteProgress::Answer(self.answer_counted(&state));
         }
         if placed.saturating_add(limits::SERVE_WINDOW_MS + CONFIRM_GRACE_MS) < state.now {
@@ -193,7 +193,7 @@ fn counts_token(incoming: &TenantRequest<'_>, token: &AdToken) -> bool {
     // Without a visitor, the action counts only for its campaign (invariant 10). With one, permission was given when
     // the ad was placed, whichever cookies the browser sends with pictures.
     let is_permitted = || permission::standing_permission(incoming.request, true, &incoming.site).is_full();
-    is_counted && (token.visitor == VisitorId::NOBODY || is_permitted())
+    is_counted && (token.visitor == VisitorId::ANONYMOUS || is_permitted())
 }
 
 /// The action of a token, as a fact of the token's visitor.

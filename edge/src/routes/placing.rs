@@ -142,12 +142,12 @@ pub(crate) struct PlacedAd {
 /// The arms of a person, one per experiment; empty if the call is not counted. If the history was not read, only the
 /// exposures in the browser's own cookie are certain, and another arm would make the person `mixed`.
 fn choose_arms(state: &RequestState, route: &DecideRoute, counted: &PersonView<'_>) -> Vec<Option<u8>> {
-    let LoadedCatalogue { compiled, steering, .. } = &*state.catalogue;
+    let LoadedCatalogue { compiled, allocation, .. } = &*state.catalogue;
     if compiled.experiments.is_empty() || !route.is_counted {
         return Vec::new();
     }
     let (seen, random) = (counted.exposures(), person_random(counted));
-    let mut arms = experiment::arms(&compiled.experiments, &seen, &random, &steering.shares, state.now);
+    let mut arms = experiment::arms(&compiled.experiments, &seen, &random, &allocation.shares, state.now);
     if state.is_history_unread {
         let unknown = |of: &Experiment| seen.get(of.code).is_none();
         arms.iter_mut().zip(&compiled.experiments).filter(|(_, of)| unknown(of)).for_each(|(arm, _)| *arm = None);
@@ -245,7 +245,7 @@ pub(crate) fn build_question<'a>(
     let given = DecisionInputs {
         now: state.now,
         scores,
-        steering: Some(&state.catalogue.steering),
+        allocation: Some(&state.catalogue.allocation),
         draw: route.draw,
         shown: &route.shown,
         holds_caps: state.site.tenant.caps_when_unknown == UnknownCaps::Hold,
@@ -305,7 +305,7 @@ fn show_ad<'a>(
         offer_code,
         experiment: shown_arm(state, offer),
     });
-    let placed = record_placement(state, asked, offer.entity, visitor.unwrap_or(VisitorId::NOBODY));
+    let placed = record_placement(state, asked, offer.entity, visitor.unwrap_or(VisitorId::ANONYMOUS));
     PlacementAnswer { placement: &asked.id, ad, price_micros: Some(worth), reason: None, placed }
 }
 

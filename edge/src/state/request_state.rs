@@ -187,7 +187,7 @@ impl RequestState {
             self.wanted_version = wanted;
             self.notes.extend(note);
             self.notes.extend(catalogues.adopt_model(&self.site.id, next()));
-            self.notes.extend(catalogues.adopt_steering(&self.site.id, next()));
+            self.notes.extend(catalogues.adopt_allocation(&self.site.id, next()));
         }
         if let Some(pointer) = &extra.version {
             self.notes.extend(catalogues.adopt_version(&self.site, pointer, next(), self.now));

@@ -190,7 +190,7 @@ pub struct SendAnswer {
     /// Most notified people per second; 0 without a limit.
     pub per_second: u32,
     /// Time of the request.
-    pub asked_ms: u64,
+    pub requested_ms: u64,
     /// People that were drawn: fewer than `count` where fewer match the filter; null before they are drawn.
     pub chosen: Option<u32>,
     /// People that were notified.
@@ -228,7 +228,7 @@ impl Send {
             experiment: experiment.clone(),
             webhook: *webhook,
             per_second: *per_second,
-            asked_ms: self.asked,
+            requested_ms: self.asked,
             chosen: self.chosen,
             delivered,
             control,

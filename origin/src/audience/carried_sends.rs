@@ -80,7 +80,7 @@ mod tests {
 
     fn send(conn: &Connection, tenant: i64, name: &str, random: i64, next: i64, due: Option<i64>) -> i64 {
         const PUT: &str =
-            "INSERT INTO sends (tenant, name, filter, count, webhook, per_second, random, asked, chosen, next,
+            "INSERT INTO sends (tenant, name, filter, count, webhook, per_second, random, requested, chosen, next,
             delivered, due) VALUES (?1, ?2, '{}', 3, 0, 0, ?3, 1, 3, ?4, ?4, ?5)";
         conn.execute(PUT, (tenant, name, random, next, due)).unwrap();
         let send = conn.last_insert_rowid();

@@ -5,10 +5,10 @@ use std::ops::Range;
 use causeway_shared::base::ids::{Millis, VisitorId};
 use causeway_shared::base::limits;
 use causeway_shared::base::time::HOUR_MS;
-use causeway_shared::profiles::activity::BestTimeSource;
+use causeway_shared::profiles::activity::BestSendTimeSource;
 use rusqlite::{Connection, OptionalExtension as _};
 
-use crate::audience::best_times::{self, TenantHabits};
+use crate::audience::best_send_times::{self, TenantHabits};
 use crate::audience::query::MemberFormat;
 use crate::base::time_zones;
 use crate::store::tables::visitors;
@@ -30,7 +30,7 @@ pub struct SendMoment {
     /// and this is the best moment in the window.
     pub best: bool,
     /// Source of the best hour: the person's own activity or that of all people.
-    pub source: BestTimeSource,
+    pub source: BestSendTimeSource,
     /// Confidence of the best hour in percent; 0 if it comes from the activity of all people.
     pub confidence: u8,
 }
@@ -70,7 +70,7 @@ pub fn send_moments(
     for master in members {
         let person = find.query_row((tenant.no.0, master.as_bytes()), |row| row.get(0).map(PersonNo)).optional()?;
         let Some(person) = person else { continue };
-        let activity = match best_times::read(conn, person, &everybody) {
+        let activity = match best_send_times::read(conn, person, &everybody) {
             Err(e) if e.is_of_a_value() => {
                 tracing::error!(person = person.0, error = %crate::base::error_chain(&e), "a person cannot be read and is left out of the schedule");
                 continue;
@@ -106,7 +106,7 @@ pub fn format_head(lines: MemberFormat) -> &'static str {
 pub fn format_moments(lines: MemberFormat, moments: &[SendMoment]) -> String {
     let mut text = String::with_capacity(moments.len() * 180);
     for SendMoment { person, at_ms, local, time_zone, best, source, confidence } in moments {
-        let source = if *source == BestTimeSource::Person { "person" } else { "population" };
+        let source = if *source == BestSendTimeSource::Person { "person" } else { "population" };
         text.push_str(&match lines {
             MemberFormat::Csv => format!("{person},{at_ms},{local},{time_zone},{best},{source},{confidence}\n"),
             MemberFormat::Ndjson => format!(

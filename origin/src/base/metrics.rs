@@ -135,7 +135,7 @@ pub struct Metrics {
     /// Facts in the log that were not folded at the last look.
     pub unfolded: Gauge,
     /// Facts that wait because their visitor's row cannot be read.
-    pub set_aside: Gauge,
+    pub quarantined_facts: Gauge,
     /// Length of the store's write-ahead log, in bytes.
     pub wal_bytes: Gauge,
     /// Tenants with an unreadable part of their current catalogue.
@@ -375,7 +375,7 @@ impl MetricsPage {
         self.one("causeway_connections", "gauge", "Connections that are open.", m.connections.get());
         self.one("causeway_unfolded_facts", "gauge", "Facts durable in the log and not folded yet.", m.unfolded.get());
         let help = "Facts that wait because their visitor's row or their tenant's stored catalogue cannot be read.";
-        self.one("causeway_set_aside_facts", "gauge", help, m.set_aside.get());
+        self.one("causeway_quarantined_facts", "gauge", help, m.quarantined_facts.get());
         let help = "Length of the store's write-ahead log, in bytes.";
         self.one("causeway_wal_bytes", "gauge", help, m.wal_bytes.get());
         let help = "Tenants whose stored catalogue cannot be read: their facts wait.";

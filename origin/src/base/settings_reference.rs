@@ -259,7 +259,7 @@ const TENANT: &[(&str, &str, &str)] = &[
         "kinds",
         "[{ name = \"member\", code = 1, unique = true }]",
         "Kinds of alternate ids. `code` (1 to 255) is permanent: never change it, and never give it to another kind. At most one kind is `unique`: it names the person. \
-     An id of another kind that was seen with more visitors than its `crowd` (2 to 10,000, default 1,000) links nothing, because it is a shared address or a default value.",
+     An id of another kind that was seen with more visitors than its `group_limit` (2 to 10,000, default 1,000) links nothing, because it is a shared address or a default value.",
     ),
     (
         "link_threshold",

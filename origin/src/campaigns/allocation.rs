@@ -17,13 +17,13 @@ use crate::campaigns::experiment::results;
 use crate::campaigns::rules::CampaignRules;
 use crate::campaigns::{catalogue, offers, spend};
 use crate::outbox::kv_key::KvKey;
-use crate::store::tables::steering;
+use crate::store::tables::traffic_allocation;
 use crate::store::write_txn::WriteTxn;
 use crate::store::{StoreError, TenantNo};
 
 /// A tenant's traffic allocation, with the state for computing the next one.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct BuiltSteering {
+pub struct BuiltAllocation {
     /// Time of the computation.
     pub at: Millis,
     /// Shares by the experiment's code.
@@ -38,7 +38,7 @@ pub struct BuiltSteering {
 
 /// The stored form.
 #[derive(Serialize, Deserialize)]
-struct StoredSteering {
+struct StoredAllocation {
     shares: Shares,
     #[serde(default)]
     paces: BTreeMap<u32, BudgetPacer>,
@@ -48,10 +48,10 @@ struct StoredSteering {
     materialised: BTreeSet<u32>,
 }
 
-impl BuiltSteering {
+impl BuiltAllocation {
     /// The published form.
     #[must_use]
-    pub fn steering(&self) -> TrafficAllocation {
+    pub fn published(&self) -> TrafficAllocation {
         let paces = self.paces.iter().map(|(campaign, pacer)| (*campaign, pacer.pace)).collect();
         let Self { at, shares, given_out, materialised, .. } = self.clone();
         TrafficAllocation { at, shares, paces, given_out, materialised }
@@ -60,7 +60,7 @@ impl BuiltSteering {
 
 /// Age from which an allocation is renewed. It is less than a minute, because a run each minute may come slightly
 /// early.
-const DUE_MS: Millis = limits::STEERING_MS * 9 / 10;
+const DUE_MS: Millis = limits::ALLOCATION_MS * 9 / 10;
 
 /// Renews the allocations that are a minute old, of tenants that have or had one. A tenant with unreadable data retains
 /// its last published allocation and does not affect other tenants.
@@ -109,19 +109,19 @@ fn refresh_tenant(group: &mut WriteTxn<'_>, campaigns: &CampaignRules, tenant: T
     let limited = catalogue::limited_of_tenant(group.tx, tenant)?;
     let given_out = offers::given_out(group.tx, tenant, &limited, group.now)?;
     let materialised = group.materialised_of(tenant).iter().map(|segment| segment.0).collect();
-    let made = BuiltSteering { at: group.now, shares, paces, given_out, materialised };
-    if before.is_none() && made == (BuiltSteering { at: group.now, ..BuiltSteering::default() }) {
+    let made = BuiltAllocation { at: group.now, shares, paces, given_out, materialised };
+    if before.is_none() && made == (BuiltAllocation { at: group.now, ..BuiltAllocation::default() }) {
         return Ok(());
     }
     spend::forget_orphan_actions(group.tx, tenant, group.now)?;
     // Edges ignore old paces, so that paces are published even if they did not change.
-    let same = before.is_some_and(|before| BuiltSteering { at: made.at, ..before } == made);
+    let same = before.is_some_and(|before| BuiltAllocation { at: made.at, ..before } == made);
     let news = !same || !made.paces.is_empty();
     store_allocation(group.tx, tenant, made)?;
     if news {
         // Later hand-outs must have a higher version than earlier ones.
         group.next_version();
-        crate::outbox::queue::put_key(group, tenant, KvKey::Steering, group.now)?;
+        crate::outbox::queue::put_key(group, tenant, KvKey::Allocation, group.now)?;
     }
     Ok(())
 }
@@ -130,7 +130,7 @@ fn compute_paces(
     group: &WriteTxn<'_>,
     campaigns: &CampaignRules,
     tenant: TenantNo,
-    before: Option<&BuiltSteering>,
+    before: Option<&BuiltAllocation>,
 ) -> Result<BTreeMap<u32, BudgetPacer>, StoreError> {
     let made = |(campaign, budget): (&u32, &CampaignBudget)| {
         let (day, day_ends) = spend::billing_day(&budget.time_zone, group.now);
@@ -204,10 +204,10 @@ fn compute_shares(group: &WriteTxn<'_>, campaigns: &CampaignRules, tenant: Tenan
     tested.map(|of| Ok((of.code, shares(of)?))).collect()
 }
 
-fn store_allocation(conn: &Connection, tenant: TenantNo, made: BuiltSteering) -> Result<(), StoreError> {
-    let BuiltSteering { at, shares, paces, given_out, materialised } = made;
-    let value = serde_json::to_string(&StoredSteering { shares, paces, given_out, materialised }).unwrap_or_default();
-    conn.prepare_cached(steering::STEERING_REPLACE)?.execute((tenant.0, signed(at), value))?;
+fn store_allocation(conn: &Connection, tenant: TenantNo, made: BuiltAllocation) -> Result<(), StoreError> {
+    let BuiltAllocation { at, shares, paces, given_out, materialised } = made;
+    let value = serde_json::to_string(&StoredAllocation { shares, paces, given_out, materialised }).unwrap_or_default();
+    conn.prepare_cached(traffic_allocation::TRAFFIC_ALLOCATION_REPLACE)?.execute((tenant.0, signed(at), value))?;
     Ok(())
 }
 
@@ -215,14 +215,14 @@ fn store_allocation(conn: &Connection, tenant: TenantNo, made: BuiltSteering) ->
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn load_newest(conn: &Connection, tenant: TenantNo) -> Result<Option<BuiltSteering>, StoreError> {
-    let mut statement = conn.prepare_cached(steering::STEERING_OF_TENANT)?;
+pub fn load_newest(conn: &Connection, tenant: TenantNo) -> Result<Option<BuiltAllocation>, StoreError> {
+    let mut statement = conn.prepare_cached(traffic_allocation::TRAFFIC_ALLOCATION_OF_TENANT)?;
     let found =
         statement.query_row([tenant.0], |row| Ok((unsigned(row.get(0)?), row.get::<_, String>(1)?))).optional()?;
     let Some((at, value)) = found else { return Ok(None) };
-    let StoredSteering { shares, paces, given_out, materialised } =
-        serde_json::from_str(&value).map_err(|_| StoreError::Corrupt { what: "steering" })?;
-    Ok(Some(BuiltSteering { at, shares, paces, given_out, materialised }))
+    let StoredAllocation { shares, paces, given_out, materialised } =
+        serde_json::from_str(&value).map_err(|_| StoreError::Corrupt { what: "traffic allocation" })?;
+    Ok(Some(BuiltAllocation { at, shares, paces, given_out, materialised }))
 }
 
 #[cfg(test)]
@@ -230,7 +230,7 @@ pub fn load_newest(conn: &Connection, tenant: TenantNo) -> Result<Option<BuiltSt
 mod tests {
     use causeway_shared::base::time::HourStamp;
     use causeway_shared::facts::fact::Fact;
-    use causeway_shared::wire::catalogue::decode_steering;
+    use causeway_shared::wire::catalogue::decode_allocation;
     use causeway_shared::wire::kv_keys;
 
     use serde_json::{Value, json};
@@ -251,9 +251,9 @@ mod tests {
     /// The shares in the KV after all due keys are written.
     fn shares(origin: &mut Origin, kv: &mut BTreeMap<String, String>) -> Option<Vec<u32>> {
         origin.settle(kv);
-        let key = kv_keys::steering_key(&origin.tenant("demo").id);
-        let (_, steering) = decode_steering(&key, kv.get(&key)?.as_bytes()).unwrap();
-        steering.shares.get(&4).cloned()
+        let key = kv_keys::allocation_key(&origin.tenant("demo").id);
+        let (_, allocation) = decode_allocation(&key, kv.get(&key)?.as_bytes()).unwrap();
+        allocation.shares.get(&4).cloned()
     }
 
     /// 200 people of an arm, of which `buy` buy.
@@ -266,7 +266,7 @@ mod tests {
     fn each_minute_the_shares_follow_the_conversions_and_the_controls_share_stays() {
         let (mut origin, mut kv) = (Origin::new(), BTreeMap::new());
         apply(&mut origin, false);
-        assert_eq!(shares(&mut origin, &mut kv), None, "nothing to steer");
+        assert_eq!(shares(&mut origin, &mut kv), None, "nothing to allocate");
         apply(&mut origin, true);
         assert_eq!(shares(&mut origin, &mut kv).unwrap(), [2_000, 3_000, 3_000]);
         origin.send("demo", &[people(1, 2, 40), people(201, 3, 4), people(401, 1, 20)].concat());

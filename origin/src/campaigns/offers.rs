@@ -156,7 +156,7 @@ mod tests {
 
     use causeway_shared::base::ids::{FactId, VisitorId};
     use causeway_shared::base::limits;
-    use causeway_shared::wire::catalogue::decode_steering;
+    use causeway_shared::wire::catalogue::decode_allocation;
     use causeway_shared::wire::kv_keys;
 
     use serde_json::json;
@@ -227,27 +227,27 @@ mod tests {
     }
 
     /// The sold-out campaigns in the newest traffic allocation, if there is one.
-    fn steered(origin: &mut Origin, written: &mut BTreeMap<String, String>) -> Option<Vec<u32>> {
-        origin.now += limits::STEERING_MS;
+    fn given_out(origin: &mut Origin, written: &mut BTreeMap<String, String>) -> Option<Vec<u32>> {
+        origin.now += limits::ALLOCATION_MS;
         origin.settle(written);
-        let key = kv_keys::steering_key(&origin.tenant("demo").id);
+        let key = kv_keys::allocation_key(&origin.tenant("demo").id);
         let value = written.get(&key)?;
-        Some(decode_steering(&key, value.as_bytes()).unwrap().1.given_out.into_iter().collect())
+        Some(decode_allocation(&key, value.as_bytes()).unwrap().1.given_out.into_iter().collect())
     }
 
     #[test]
     fn the_edges_stop_asking_after_every_offer_code_is_given() {
         let (mut origin, mut written) = (Origin::new(), BTreeMap::new());
-        let mut steered = |origin: &mut Origin| steered(origin, &mut written);
+        let mut given_out = |origin: &mut Origin| given_out(origin, &mut written);
         apply(&mut origin, 3);
         origin.send("demo", &[got(visitor(1), 1, 0), got(visitor(2), 2, 2)]);
-        assert_eq!(steered(&mut origin), None, "nothing to steer");
+        assert_eq!(given_out(&mut origin), None, "nothing to allocate");
         origin.send("demo", &[got(visitor(3), 3, 1)]);
-        assert_eq!(steered(&mut origin), Some(vec![CODES]));
+        assert_eq!(given_out(&mut origin), Some(vec![CODES]));
         apply(&mut origin, 4);
-        assert_eq!(steered(&mut origin), Some(vec![]), "there is one more");
+        assert_eq!(given_out(&mut origin), Some(vec![]), "there is one more");
         apply(&mut origin, 2);
-        assert_eq!(steered(&mut origin), Some(vec![CODES]));
+        assert_eq!(given_out(&mut origin), Some(vec![CODES]));
     }
 
     #[test]
@@ -268,22 +268,22 @@ mod tests {
         let path = copy.path().join("copy.db");
         origin.conn.execute("VACUUM INTO ?1", [path.to_string_lossy()]).unwrap();
         origin.send("demo", &[got(visitor(1), 1, 0)]);
-        assert_eq!(steered(&mut origin, &mut written), Some(vec![CODES]));
+        assert_eq!(given_out(&mut origin, &mut written), Some(vec![CODES]));
         let before = crate::maintenance::backup::ReplacedStore::of_conn(&origin.conn).unwrap();
         origin.conn = Connection::open(&path).unwrap();
         crate::maintenance::backup::renew_store(&mut origin.conn, &before, origin.now).unwrap();
         let restored = origin.now;
-        origin.now += limits::STEERING_MS;
-        assert_eq!(steered(&mut origin, &mut written).unwrap_or_default(), Vec::<u32>::new());
+        origin.now += limits::ALLOCATION_MS;
+        assert_eq!(given_out(&mut origin, &mut written).unwrap_or_default(), Vec::<u32>::new());
         origin.send("demo", &[got(visitor(1), 1, 0)]);
         origin.now = restored + 30 * 86_400_000;
-        assert_eq!(steered(&mut origin, &mut written).unwrap_or_default(), Vec::<u32>::new());
+        assert_eq!(given_out(&mut origin, &mut written).unwrap_or_default(), Vec::<u32>::new());
         assert_eq!(
             origin.person("demo", visitor(1)).offer_codes.get(CODES).map(|offer_code| offer_code.number),
             Some(0)
         );
         origin.now = restored + 31 * 86_400_000;
-        assert_eq!(steered(&mut origin, &mut written), Some(vec![CODES]));
+        assert_eq!(given_out(&mut origin, &mut written), Some(vec![CODES]));
     }
 
     #[test]

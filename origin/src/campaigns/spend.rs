@@ -24,7 +24,7 @@ use crate::identity::changes::LinkChanges;
 use crate::profiles::buckets::{self, packed_actions};
 use crate::profiles::dedup;
 use crate::profiles::purchases::{self, Purchase};
-use crate::store::tables::{nobodys_facts, spend, visitors};
+use crate::store::tables::{anonymous_facts, spend, visitors};
 use crate::store::write_txn::WriteTxn;
 use crate::store::{StoreError, TenantNo};
 
@@ -114,7 +114,7 @@ impl GroupBills {
     ///
     /// # Errors
     /// [`StoreError::Sqlite`].
-    pub fn add_nobodys(
+    pub fn add_anonymous(
         &mut self,
         group: &WriteTxn<'_>,
         budgets: &CurrentBudgets,
@@ -128,8 +128,8 @@ impl GroupBills {
             return Ok(true);
         }
         let row = (tenant.0, dedup::receipt_day(fact.received), fact.id.short().cast_signed());
-        let again = planted::is_active(PlantedBug::NobodysImpressionsCountAgain);
-        let new = group.tx.prepare_cached(nobodys_facts::NOBODYS_FACTS_INSERT_NEW)?.execute(row)? > 0 || again;
+        let again = planted::is_active(PlantedBug::AnonymousImpressionsCountAgain);
+        let new = group.tx.prepare_cached(anonymous_facts::ANONYMOUS_FACTS_INSERT_NEW)?.execute(row)? > 0 || again;
         if new {
             self.action(budgets, tenant, action_type, entity, fact.received);
         }
@@ -316,7 +316,7 @@ pub fn load_spend(conn: &Connection, tenant: TenantNo, campaign: u32, day: i64) 
 /// [`StoreError::Sqlite`].
 pub fn forget_orphan_actions(conn: &Connection, tenant: TenantNo, now: Millis) -> Result<usize, StoreError> {
     Ok(conn
-        .prepare_cached(nobodys_facts::NOBODYS_FACTS_DELETE_SOME_BEFORE)?
+        .prepare_cached(anonymous_facts::ANONYMOUS_FACTS_DELETE_SOME_BEFORE)?
         .execute((tenant.0, dedup::oldest_day(now)))?)
 }
 

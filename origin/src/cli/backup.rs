@@ -93,7 +93,7 @@ pub(super) fn restore_backup(from: &Path, yes: bool, common: &CommonOptions) -> 
         backup::restore_backup(&config.data, from, clock::now(), step)
     })?;
     plan["done"] = true.into();
-    plan["kept"] = replaced.kept.map(|kept| kept.display().to_string()).into();
+    plan["moved_to"] = replaced.moved_to.map(|folder| folder.display().to_string()).into();
     plan["unread"] = replaced.unread.iter().map(|(part, _)| part).collect();
     for (part, why) in replaced.unread.iter() {
         print_line(&format!(

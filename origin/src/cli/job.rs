@@ -117,7 +117,7 @@ pub(super) fn run(command: &JobCommand, common: &CommonOptions) -> anyhow::Resul
             let found = runs::list_runs(&opened.conn, job, usize::from(*limit))?;
             let rows: Vec<_> = found.iter().map(|run| run.describe(&opened.tenants)).collect();
             let columns =
-                ["run", "job", "tenant", "woken", "dry_run", "started_ms", "ended_ms", "done", "all", "outcome"];
+                ["run", "job", "tenant", "trigger", "dry_run", "started_ms", "ended_ms", "done", "all", "outcome"];
             common.output.list(&columns, &rows)
         }
         JobCommand::Show { run } => {
@@ -208,7 +208,7 @@ fn run_alone(opened: &mut WritableStore, asked: RunRequest, training: &Options) 
     let data = opened.config.data.clone();
     let shown = show_progress(&bar);
     let begun = Instant::now();
-    let place = JobContext {
+    let context = JobContext {
         data: &opened.config.data,
         hands_out: !served,
         conn: &mut opened.conn,
@@ -227,7 +227,7 @@ fn run_alone(opened: &mut WritableStore, asked: RunRequest, training: &Options) 
         },
         non_preemptible: &AtomicBool::new(true),
     };
-    let ended = JobRunner { context: place, notes: &notes, stop: &|| false }.run(&run);
+    let ended = JobRunner { context, notes: &notes, stop: &|| false }.run(&run);
     bar.finish_and_clear();
     Ok(ended?)
 }

@@ -189,7 +189,7 @@ pub struct ErasureProgress {
     #[schema(format = "uuid")]
     pub receipt: String,
     /// Time of the request.
-    pub asked_ms: u64,
+    pub requested_ms: u64,
     /// Time at which the store held nothing of it any more.
     pub stored_ms: u64,
     /// Time at which its record left the log; null before.
@@ -240,7 +240,7 @@ pub fn erasure_progress(
     let done = log.filter(|_| !is_swept && all == written).map(|log| log.max(last).max(stored));
     Ok(Some(ErasureProgress {
         receipt: receipt.receipt(),
-        asked_ms: asked,
+        requested_ms: asked,
         stored_ms: stored,
         log_ms: log,
         keys: ErasureKeys { all, written, verified },

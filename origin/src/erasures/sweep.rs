@@ -81,7 +81,7 @@ fn awaiting_erasures(group: &WriteTxn<'_>, person: PersonNo) -> Result<Vec<Erasu
 
 /// Number of visitors per step; smaller with more erasures, because each visitor's key is noted for each of them.
 fn step_size(erasures: &[Erasure]) -> u64 {
-    let most = u64::from(limits::CROWD) / (erasures.len() as u64).max(1);
+    let most = u64::from(limits::GROUP_LIMIT) / (erasures.len() as u64).max(1);
     most.max(limits::SNAPSHOT_VISITORS as u64)
 }
 

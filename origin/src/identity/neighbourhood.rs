@@ -24,7 +24,7 @@ pub(super) struct EvidenceNeighbourhood {
     pub(super) rows: BTreeMap<(VisitorId, AlternateId), Vec<EvidenceRow>>,
     pub(super) stored: BTreeMap<VisitorId, StoredVisitor>,
     /// Ids that link no visitors.
-    pub(super) crowded: BTreeSet<AlternateId>,
+    pub(super) oversized: BTreeSet<AlternateId>,
     /// Unique ids with visitors outside this neighbourhood; their representatives are inside.
     pub(super) large: BTreeSet<AlternateId>,
     /// Representatives that keep their row, together with the visitors outside.
@@ -49,16 +49,16 @@ pub(super) struct ComputedPeople {
     /// Visitors that belong to the right person already.
     pub(super) done: BTreeSet<(TenantNo, VisitorId)>,
     /// Representative of each large id.
-    pub(super) speakers: BTreeMap<(TenantNo, AlternateId), GroupRepresentative>,
+    pub(super) representatives: BTreeMap<(TenantNo, AlternateId), GroupRepresentative>,
     /// Ids whose visitors were all informed that the id is an oversized group.
-    crowded: BTreeSet<(TenantNo, AlternateId)>,
+    oversized: BTreeSet<(TenantNo, AlternateId)>,
     /// Whether an id has more visitors than one person can have; counted once per id.
-    crowds: BTreeMap<(TenantNo, AlternateId), bool>,
+    known_sizes: BTreeMap<(TenantNo, AlternateId), bool>,
 }
 
 impl ComputedPeople {
-    pub(super) fn new(speakers: BTreeMap<(TenantNo, AlternateId), GroupRepresentative>) -> Self {
-        Self { speakers, ..Self::default() }
+    pub(super) fn new(representatives: BTreeMap<(TenantNo, AlternateId), GroupRepresentative>) -> Self {
+        Self { representatives, ..Self::default() }
     }
 }
 
@@ -80,7 +80,7 @@ pub(super) fn gather_evidence(
         NeighbourhoodWalk { group, tenant, config, touched, course, around: EvidenceNeighbourhood::default() };
     let large_rows = walk.run(start)?;
     let mut around = walk.around;
-    if touched.of_rows || !around.large.is_empty() || !around.crowded.is_empty() {
+    if touched.of_rows || !around.large.is_empty() || !around.oversized.is_empty() {
         let mut seen: BTreeMap<PersonNo, u64> = BTreeMap::new();
         around.stored.values().for_each(|stored| *seen.entry(stored.person).or_default() += 1);
         for (row, seen) in seen {
@@ -140,7 +140,7 @@ impl NeighbourhoodWalk<'_, '_> {
             let links = self.linking(&all);
             for row in all.into_iter().filter(|row| row.evidence.weight > EvidenceWeight::NOTHING) {
                 let id = row.evidence.id;
-                if row.flag == Some(FlagReason::Crowded) {
+                if row.flag == Some(FlagReason::OversizedGroup) {
                     flagged.insert(id);
                 }
                 if (follow_all || links.contains(&id)) && ids.insert(id) {
@@ -150,7 +150,7 @@ impl NeighbourhoodWalk<'_, '_> {
             }
         }
         // Ids that were not followed keep their state.
-        self.around.crowded.extend(flagged.difference(&ids));
+        self.around.oversized.extend(flagged.difference(&ids));
         Ok(large_rows)
     }
 
@@ -181,20 +181,20 @@ impl NeighbourhoodWalk<'_, '_> {
     /// The visitors that an id leads to.
     fn led_to(&mut self, id: AlternateId) -> Result<Vec<VisitorId>, StoreError> {
         let key = (self.tenant, id);
-        let is_crowd = match self.course.crowds.get(&key) {
-            Some(is_crowd) => *is_crowd,
+        let is_oversized = match self.course.known_sizes.get(&key) {
+            Some(is_oversized) => *is_oversized,
             None => {
-                let is_crowd =
+                let is_oversized =
                     evidence::is_oversized(self.group.tx, self.tenant, id, self.config.group_limit(id.kind))?;
-                self.course.crowds.insert(key, is_crowd);
-                is_crowd
+                self.course.known_sizes.insert(key, is_oversized);
+                is_oversized
             }
         };
         // If rows may be wrong, only a given representative is trusted.
-        let speaks = !self.touched.of_rows || self.course.speakers.contains_key(&key);
-        match self.config.class(id.kind, is_crowd) {
-            LinkClass::Unique if is_crowd && speaks => self.representative(id),
-            LinkClass::Crowded => self.linked_until_now(id),
+        let speaks = !self.touched.of_rows || self.course.representatives.contains_key(&key);
+        match self.config.class(id.kind, is_oversized) {
+            LinkClass::Unique if is_oversized && speaks => self.representative(id),
+            LinkClass::OversizedGroup => self.linked_until_now(id),
             LinkClass::Unique | LinkClass::Shared => self.holders(id),
         }
     }
@@ -229,8 +229,8 @@ impl NeighbourhoodWalk<'_, '_> {
 
     /// Visitors that an oversized group linked until now: none, except when its first excess visitor arrives.
     fn linked_until_now(&mut self, id: AlternateId) -> Result<Vec<VisitorId>, StoreError> {
-        self.around.crowded.insert(id);
-        if self.touched.of_rows || !self.course.crowded.insert((self.tenant, id)) {
+        self.around.oversized.insert(id);
+        if self.touched.of_rows || !self.course.oversized.insert((self.tenant, id)) {
             return Ok(Vec::new());
         }
         let most = self.config.group_limit(id.kind) as usize;
@@ -258,7 +258,7 @@ impl NeighbourhoodWalk<'_, '_> {
     /// there is none, all its visitors are examined; if these are too many, each is examined alone, and the first
     /// becomes the representative.
     fn representative(&mut self, id: AlternateId) -> Result<Vec<VisitorId>, StoreError> {
-        let mut known = self.course.speakers.get(&(self.tenant, id)).copied();
+        let mut known = self.course.representatives.get(&(self.tenant, id)).copied();
         if known.is_none() {
             evidence::each_newest(self.group.tx, self.tenant, id, |row| {
                 let visitor = row.evidence.visitor;
@@ -278,7 +278,7 @@ impl NeighbourhoodWalk<'_, '_> {
                 }
                 return Ok(if is_too_much { Vec::new() } else { holders });
             };
-            self.course.speakers.insert((self.tenant, id), found);
+            self.course.representatives.insert((self.tenant, id), found);
         }
         self.around.large.insert(id);
         self.around.representatives.extend(known.filter(|found| found.keeps_row).map(|found| found.visitor));
@@ -288,7 +288,7 @@ impl NeighbourhoodWalk<'_, '_> {
 
 /// Whether a valid row links, by its last decision.
 fn links_visitors(row: &EvidenceRow) -> bool {
-    !matches!(row.flag, Some(FlagReason::SecondUnique | FlagReason::Crowded))
+    !matches!(row.flag, Some(FlagReason::SecondUnique | FlagReason::OversizedGroup))
 }
 
 /// The visitors that point to a row; `None` if they are more than `most`.

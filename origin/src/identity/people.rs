@@ -62,11 +62,11 @@ pub(crate) fn recompute(
         course.done.extend(around.stored.keys().map(|v| (tenant, *v)));
         let found = decide(group, tenant, &around)?;
         for (visitor, id) in found.unique.iter().filter(|(_, id)| around.large.contains(id)) {
-            let speaker = course
-                .speakers
+            let representative = course
+                .representatives
                 .entry((tenant, *id))
                 .or_insert(GroupRepresentative { visitor: *visitor, keeps_row: true });
-            speaker.keeps_row = true;
+            representative.keeps_row = true;
         }
         keep_flags(group, tenant, &around, &found, touched)?;
         let (planned, left) = plan_people(group, tenant, &around, &found, touched.of_rows)?;
@@ -87,7 +87,7 @@ pub(crate) fn recompute(
 fn decide(group: &WriteTxn<'_>, tenant: TenantNo, around: &EvidenceNeighbourhood) -> Result<LinkedPeople, StoreError> {
     let config = &group.rules.tenants.by_no(tenant)?.config;
     let evidence: Vec<Evidence> = around.rows.values().flatten().map(|row| row.evidence).collect();
-    let class = |id: AlternateId| config.class(id.kind, around.crowded.contains(&id));
+    let class = |id: AlternateId| config.class(id.kind, around.oversized.contains(&id));
     let mut found = link_people(&evidence, class, config.threshold());
     let known: BTreeSet<VisitorId> = evidence.iter().map(|evidence| evidence.visitor).collect();
     let without = around.stored.keys().filter(|visitor| !known.contains(visitor));

@@ -206,8 +206,8 @@ fn read_batch(incoming: &mut IncomingSync, batch: u32, bytes: &[u8], tenants: &T
 
 /// Whether a fact is an observation without a visitor.
 #[must_use]
-pub fn is_nobodys(fact: &Fact) -> bool {
-    fact.visitor == VisitorId::NOBODY && matches!(fact.what, FactKind::Action { .. })
+pub fn is_anonymous(fact: &Fact) -> bool {
+    fact.visitor == VisitorId::ANONYMOUS && matches!(fact.what, FactKind::Action { .. })
 }
 
 #[cfg(test)]
@@ -293,7 +293,7 @@ mod tests {
         let said = [
             page(visitor(1), 1, NOW),
             fact(visitor(1), 3, NOW, FactKind::Cancellation { id }),
-            erasure(VisitorId::NOBODY),
+            erasure(VisitorId::ANONYMOUS),
             erasure(visitor(2)),
             crate::testing::alias(visitor(1), 4, NOW, AlternateId::pair(visitor(1), visitor(2))),
         ];

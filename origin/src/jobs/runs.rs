@@ -49,7 +49,7 @@ pub struct JobRun {
     /// The request.
     pub request: RunRequest,
     /// Time of the request.
-    pub asked_at: Millis,
+    pub requested_at: Millis,
     /// Time of the start; `None` while the run waits.
     pub started: Option<Millis>,
     /// Time of the end.
@@ -79,11 +79,11 @@ pub struct RunAnswer {
     pub tenant: Option<String>,
     /// Trigger: the job was due (`timer`), a call of the admin side (`signal`), or `causeway job run` (`command`).
     #[schema(value_type = Trigger)]
-    pub woken: &'static str,
+    pub trigger: &'static str,
     /// Whether the run reports its plan and changes nothing.
     pub dry_run: bool,
     /// Time of the request.
-    pub asked_ms: u64,
+    pub requested_ms: u64,
     /// Time of the start; null while the run waits.
     pub started_ms: Option<u64>,
     /// Time of the end; null before it.
@@ -122,14 +122,14 @@ impl JobRun {
     /// The run as the admin side and the command line report it.
     #[must_use]
     pub fn describe(&self, tenants: &Tenants) -> RunAnswer {
-        let RunRequest { job, tenant, trigger: woken, dry_run } = self.request;
+        let RunRequest { job, tenant, trigger, dry_run } = self.request;
         RunAnswer {
             run: self.no,
             job: job.name(),
             tenant: tenant.and_then(|no| tenants.by_no(no).ok()).map(|known| known.config.name.clone()),
-            woken: woken.name(),
+            trigger: trigger.name(),
             dry_run,
-            asked_ms: self.asked_at,
+            requested_ms: self.requested_at,
             started_ms: self.started,
             ended_ms: self.ended,
             done: self.done,
@@ -142,24 +142,24 @@ impl JobRun {
     /// Time of the start, or of the request while the run waits.
     #[must_use]
     pub fn since(&self) -> Millis {
-        self.started.unwrap_or(self.asked_at)
+        self.started.unwrap_or(self.requested_at)
     }
 
     fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
         let bad = |column| rusqlite::Error::InvalidColumnType(column, String::new(), Type::Text);
         let name = |column| row.get::<_, String>(column);
-        let (job, woken) = (name(1)?, name(3)?);
+        let (job, trigger) = (name(1)?, name(3)?);
         let outcome = |name: String| RunOutcome::ALL.into_iter().find(|one| one.name() == name).ok_or_else(|| bad(11));
         let asked = RunRequest {
             job: JobKind::named(&job).ok_or_else(|| bad(1))?,
             tenant: row.get::<_, Option<i64>>(2)?.map(TenantNo),
-            trigger: Trigger::ALL.into_iter().find(|one| one.name() == woken).ok_or_else(|| bad(3))?,
+            trigger: Trigger::ALL.into_iter().find(|one| one.name() == trigger).ok_or_else(|| bad(3))?,
             dry_run: row.get(4)?,
         };
         Ok(Self {
             no: row.get(0)?,
             request: asked,
-            asked_at: unsigned(row.get(5)?),
+            requested_at: unsigned(row.get(5)?),
             started: row.get::<_, Option<i64>>(6)?.map(unsigned),
             ended: row.get::<_, Option<i64>>(7)?.map(unsigned),
             done: unsigned(row.get(8)?),
@@ -232,8 +232,8 @@ pub fn request_run(
 }
 
 fn insert(conn: &Connection, asked: RunRequest, now: Millis) -> Result<i64, StoreError> {
-    let RunRequest { job, tenant, trigger: woken, dry_run } = asked;
-    conn.execute(runs::RUNS_INSERT, (job.name(), tenant.map(|no| no.0), woken.name(), dry_run, signed(now)))?;
+    let RunRequest { job, tenant, trigger, dry_run } = asked;
+    conn.execute(runs::RUNS_INSERT, (job.name(), tenant.map(|no| no.0), trigger.name(), dry_run, signed(now)))?;
     Ok(conn.last_insert_rowid())
 }
 

@@ -267,7 +267,7 @@ fn one_visitor_that_cannot_be_read_keeps_no_other_from_being_trimmed() {
 
 /// A visitor with 40,000 facts in a day: 16,384 FactIds are packed, and the others are rows of their own, of which a
 /// transaction deletes 10,000.
-fn crowd() -> World {
+fn visitor_of_many_facts() -> World {
     let mut world = World::with(0);
     let facts: Vec<_> = (0..40_000).map(|n| page(visitor(1), n, NOW)).collect();
     facts.chunks(5_000).for_each(|some| drop(world.origin.send("demo", some)));
@@ -282,7 +282,7 @@ fn fact_ids(world: &World) -> (i64, i64) {
 
 #[test]
 fn a_trim_forgets_all_fact_ids_of_one_who_brought_very_many_and_never_comes_back() {
-    let mut world = crowd();
+    let mut world = visitor_of_many_facts();
     world.origin.now = NOW + 40 * DAY_MS;
     assert_eq!(world.all(JobKind::Trim, true).outcome, Some(RunOutcome::Done));
     assert_eq!(fact_ids(&world), (23_616, 4), "a dry run changes nothing");
@@ -292,7 +292,7 @@ fn a_trim_forgets_all_fact_ids_of_one_who_brought_very_many_and_never_comes_back
 
 #[test]
 fn an_erasure_of_one_who_brought_very_many_takes_some_and_a_trim_the_others() {
-    let mut world = crowd();
+    let mut world = visitor_of_many_facts();
     let what = FactKind::Erasure { scope: ErasureScope::Visitor, id: None, also: Vec::new() };
     let erasure = fact(visitor(1), 50_000, NOW, what);
     world.origin.send("demo", &[erasure]);
@@ -497,15 +497,15 @@ fn an_interrupted_reconcile_is_planned_again_and_mends_the_rest() {
 fn a_job_that_fails_says_why_and_is_counted() {
     let mut world = World::with(0);
     world.origin.send("demo", &[page(visitor(1), 1, NOW)]);
-    world.origin.conn.execute("ALTER TABLE rhythms RENAME TO elsewhere", []).unwrap();
+    world.origin.conn.execute("ALTER TABLE activity_histograms RENAME TO elsewhere", []).unwrap();
     let run = world.all(JobKind::Activity, false);
     assert_eq!(run.outcome, Some(RunOutcome::Failed));
     assert!(run.report["error"].as_str().unwrap().contains("no such table"), "{}", run.report);
-    let rhythm = JobKind::ALL.iter().position(|job| *job == JobKind::Activity).unwrap();
-    let runs = &world.origin.metrics.jobs[rhythm].runs;
+    let activity = JobKind::ALL.iter().position(|job| *job == JobKind::Activity).unwrap();
+    let runs = &world.origin.metrics.jobs[activity].runs;
     assert_eq!(runs.each_ref().map(|counter| counter.get()), [0, 1, 0]);
     runs::measure_runs(&world.origin.conn, &world.origin.metrics).unwrap();
-    assert_eq!(world.origin.metrics.jobs[rhythm].well_ms.get(), 0);
+    assert_eq!(world.origin.metrics.jobs[activity].well_ms.get(), 0);
     assert_eq!(world.all(JobKind::Retention, false).outcome, Some(RunOutcome::Done));
     runs::measure_runs(&world.origin.conn, &world.origin.metrics).unwrap();
     assert_eq!(world.origin.metrics.jobs[1].well_ms.get(), NOW);
@@ -518,8 +518,8 @@ fn a_job_that_fails_says_why_and_is_counted() {
     }
 }
 
-fn asked(job: JobKind, woken: Trigger, dry_run: bool) -> RunRequest {
-    RunRequest { job, tenant: None, trigger: woken, dry_run }
+fn asked(job: JobKind, trigger: Trigger, dry_run: bool) -> RunRequest {
+    RunRequest { job, tenant: None, trigger, dry_run }
 }
 
 #[test]
@@ -598,7 +598,7 @@ fn of_each_job_the_newest_runs_are_kept() {
 }
 
 #[test]
-fn of_whom_facts_are_set_aside_nothing_is_forgotten() {
+fn of_quarantined_visitors_nothing_is_forgotten() {
     let mut world = World::with(30);
     world.origin.send("demo", &[page(visitor(1), 1, NOW), page(visitor(2), 1, NOW)]);
     let row = world.origin.row("demo", visitor(1)).row.unwrap();
@@ -609,7 +609,7 @@ fn of_whom_facts_are_set_aside_nothing_is_forgotten() {
     let tries = [(); 2].map(|()| {
         let (records, given) = ([Arc::new(LogRecord::of(facts.to_vec()))], world.origin.given());
         let Origin { conn, rules, metrics, .. } = &mut world.origin;
-        commit::commit_group(conn, rules, metrics, given, &records, &[]).map(|done| (done.new, done.set_aside))
+        commit::commit_group(conn, rules, metrics, given, &records, &[]).map(|done| (done.new, done.quarantined))
     });
     assert!(
         matches!(&tries, [Err(StoreError::Visitor { row: of, .. }), Ok((new, 1))] if (*of, &new[..]) == (row, &[1]))
@@ -628,14 +628,14 @@ fn of_whom_facts_are_set_aside_nothing_is_forgotten() {
 }
 
 #[test]
-fn of_whom_the_store_cannot_read_no_rhythm_counts_and_all_others_do() {
+fn of_whom_the_store_cannot_read_no_activity_counts_and_all_others_do() {
     let mut world = World::with(0);
     world.origin.send("demo", &[page(visitor(1), 1, NOW), page(visitor(2), 1, NOW)]);
     let damage = "UPDATE visitors SET profile = x'ff' WHERE visitor = ?1";
     world.origin.conn.execute(damage, [visitor(1).as_bytes()]).unwrap();
     let run = world.all(JobKind::Activity, false);
     assert_eq!((run.outcome, run.report), (Some(RunOutcome::Done), json!({ "people": 2, "unreadable": 1 })));
-    let kept = world.origin.conn.query_row("SELECT people FROM rhythms", [], |row| row.get(0));
+    let kept = world.origin.conn.query_row("SELECT people FROM activity_histograms", [], |row| row.get(0));
     assert_eq!(kept, Ok(1));
 }
 

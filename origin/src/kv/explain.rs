@@ -155,8 +155,8 @@ fn build_value(
 /// The subject of a key; `None` if the key is not of this tenant's forms.
 fn parse_key(tenant: &TenantContext, key: &str) -> Option<KvKey> {
     let id = &tenant.id;
-    let [current, model, steering] = kv_keys::standing_keys(id);
-    let fixed = [(current, KvKey::Pointer), (model, KvKey::Model), (steering, KvKey::Steering)];
+    let [current, model, allocation] = kv_keys::standing_keys(id);
+    let fixed = [(current, KvKey::Pointer), (model, KvKey::Model), (allocation, KvKey::Allocation)];
     if let Some((_, subject)) = fixed.into_iter().find(|(known, _)| known == key) {
         return Some(subject);
     }

@@ -17,7 +17,7 @@ use causeway_shared::base::limits;
 use causeway_shared::base::planted::{self, PlantedBug};
 use causeway_shared::wire::sync::KvWrite;
 
-use crate::audience::best_times::BestTimeCache;
+use crate::audience::best_send_times::BestSendTimeCache;
 use crate::base::error_chain;
 use crate::base::integers::signed;
 use crate::campaigns::catalogue;
@@ -127,7 +127,7 @@ pub fn hand_out(group: &mut WriteTxn<'_>, wanted: u16) -> Result<Vec<KvWrite>, S
         sweep::go_on(group)?;
         all = fair_queue::due_rows(group, wanted)?;
     }
-    let (mut best, mut bytes) = (BestTimeCache::default(), 0);
+    let (mut best, mut bytes) = (BestSendTimeCache::default(), 0);
     for due in all {
         if bytes > limits::PUBLISH_BYTES {
             break;
@@ -142,11 +142,15 @@ pub fn hand_out(group: &mut WriteTxn<'_>, wanted: u16) -> Result<Vec<KvWrite>, S
 }
 
 /// Builds a row's value and leases the row under the value's version. `None` if the value could not be built.
-fn lease_row(group: &mut WriteTxn<'_>, due: &DueRow, best: &mut BestTimeCache) -> Result<Option<KvWrite>, StoreError> {
+fn lease_row(
+    group: &mut WriteTxn<'_>,
+    due: &DueRow,
+    best: &mut BestSendTimeCache,
+) -> Result<Option<KvWrite>, StoreError> {
     let rules = group.rules;
     let tenant = rules.tenants.by_no(due.tenant)?;
     let refreshed = match due.subject {
-        KvKey::Snapshot(visitor) => best.store_best_time(group.tx, tenant, visitor, group.now),
+        KvKey::Snapshot(visitor) => best.store_best_send_time(group.tx, tenant, visitor, group.now),
         _ => Ok(()),
     };
     let version = group.next_version();
@@ -179,7 +183,7 @@ fn lease_row(group: &mut WriteTxn<'_>, due: &DueRow, best: &mut BestTimeCache) -
             let entry = value.is_some().then_some(version.counter);
             catalogue::handed(group, due.tenant, number, entry)?;
         }
-        KvKey::Pointer | KvKey::Model | KvKey::Steering => note_version(group, due, version.counter)?,
+        KvKey::Pointer | KvKey::Model | KvKey::Allocation => note_version(group, due, version.counter)?,
         KvKey::Lookup(..) | KvKey::Names(_) => {}
     }
     Ok(Some(KvWrite { entry: version.counter, key, version, value, due: due.due }))

@@ -7,7 +7,7 @@ use causeway_shared::base::limits;
 use causeway_shared::base::planted::{self, PlantedBug};
 use causeway_shared::base::time::{Day, Minute};
 use causeway_shared::facts::evidence::EvidenceWeight;
-use causeway_shared::profiles::activity::BestTime;
+use causeway_shared::profiles::activity::BestSendTime;
 use causeway_shared::profiles::membership::Membership;
 use causeway_shared::profiles::profile::{MissingParts, QueriedNames, SnapshotRoom, SubContent, SubProfile};
 use causeway_shared::profiles::view::{Snapshot, StoredValue};
@@ -162,7 +162,7 @@ impl SnapshotBuilder<'_> {
             unique: unique.clone(),
             membership: Membership { epoch, devices, unsure, admits, cuts },
             profiles,
-            best: best.and_then(BestTime::read),
+            best: best.and_then(BestSendTime::read),
         })
     }
 

@@ -29,7 +29,7 @@ pub fn key_text(tenant: &TenantContext, subject: KvKey) -> String {
         KvKey::Catalogue(number) => kv_keys::catalogue_key(id, number),
         KvKey::Pointer => kv_keys::pointer_key(id),
         KvKey::Model => kv_keys::model_key(id),
-        KvKey::Steering => kv_keys::steering_key(id),
+        KvKey::Allocation => kv_keys::allocation_key(id),
     }
 }
 
@@ -82,9 +82,9 @@ pub fn build(
         KvKey::Model => {
             train::newest(conn, tenant.no)?.map(|(bytes, _)| model_value(&key, version, &bytes)).transpose()?
         }
-        KvKey::Steering => {
+        KvKey::Allocation => {
             let made = allocation::load_newest(conn, tenant.no)?;
-            made.map(|made| allocation_value(&key, version, &made.steering())).transpose()?
+            made.map(|made| allocation_value(&key, version, &made.published())).transpose()?
         }
         KvKey::Lookup(kind, hash) => lookup_value(conn, tenant, AlternateId { kind, hash }, &key)?,
     };
@@ -99,11 +99,11 @@ fn model_value(key: &str, version: SnapshotVersion, bytes: &[u8]) -> Result<Stri
     if same { Ok(value) } else { Err(ValueError::Check("differs")) }
 }
 
-fn allocation_value(key: &str, version: SnapshotVersion, steering: &TrafficAllocation) -> Result<String, ValueError> {
+fn allocation_value(key: &str, version: SnapshotVersion, allocation: &TrafficAllocation) -> Result<String, ValueError> {
     let bad = |e: WireError| ValueError::Check(e.code());
-    let value = forms::encode_steering(key, version, steering).map_err(bad)?;
-    let back = forms::decode_steering(key, value.as_bytes()).map_err(bad)?;
-    if back == (version, steering.clone()) { Ok(value) } else { Err(ValueError::Check("differs")) }
+    let value = forms::encode_allocation(key, version, allocation).map_err(bad)?;
+    let back = forms::decode_allocation(key, value.as_bytes()).map_err(bad)?;
+    if back == (version, allocation.clone()) { Ok(value) } else { Err(ValueError::Check("differs")) }
 }
 
 fn names_page(key: &str, page: &[(String, ValueKind)]) -> Result<String, ValueError> {

@@ -180,7 +180,7 @@ fn open_checked(path: &Path, check: &str) -> Result<Connection, BackupError> {
 #[derive(Debug)]
 pub struct RestoreReport {
     /// Folder of the replaced files, if there were any.
-    pub kept: Option<PathBuf>,
+    pub moved_to: Option<PathBuf>,
     /// Parts of the replaced store that could not be read. For these parts, the restored store has only the backup's
     /// data.
     pub unread: UnreadParts,
@@ -225,9 +225,9 @@ pub fn restore_backup(
     if let Err(why) = erasure_request::keep_unfolded(data, before.folded) {
         unread.add("log", why);
     }
-    let kept = put_aside(data, &data.join(format!("{ASIDE}{now}")))?;
+    let moved_to = put_aside(data, &data.join(format!("{ASIDE}{now}")))?;
     take_place(data, &fresh)?;
-    Ok(RestoreReport { kept: kept.or(cut), unread })
+    Ok(RestoreReport { moved_to: moved_to.or(cut), unread })
 }
 
 /// Adds the records of the replaced log that the replaced store has not folded to the restored log, because they were
@@ -347,8 +347,8 @@ pub fn renew_store(conn: &mut Connection, before: &ReplacedStore, now: Millis) -
         publish_key(&tx, numbers.of(*tenant), *kind, subject, Priority::News, times)?;
     }
     // Keys that the copy still had to delete or rewrite, such as keys of visitors lost in an earlier restore.
-    for (tenant, kind, subject, rank) in waiting {
-        publish_key(&tx, tenant, kind, &subject, rank, times)?;
+    for (tenant, kind, subject, priority) in waiting {
+        publish_key(&tx, tenant, kind, &subject, priority, times)?;
     }
     for (tenant, kind, subject) in catalogue::renew_pointers(&tx, now)? {
         publish_key(&tx, tenant, kind, &subject, Priority::OfTenant, times)?;
@@ -426,7 +426,7 @@ fn publish_key(
     tenant: i64,
     kind: u16,
     subject: &[u8; 16],
-    rank: Priority,
+    priority: Priority,
     [changed, due, late]: [i64; 3],
 ) -> Result<(), BackupError> {
     tx.prepare_cached(outbox::OUTBOX_INSERT_OR_RAISE)?.execute((
@@ -436,7 +436,7 @@ fn publish_key(
         changed,
         due,
         late,
-        rank.of(kind) as u8,
+        priority.of(kind) as u8,
     ))?;
     Ok(())
 }

@@ -12,7 +12,7 @@ use rusqlite::{Connection, OptionalExtension as _};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::audience::{self, best_times};
+use crate::audience::{self, best_send_times};
 use crate::base::attribution::Attribution;
 use crate::base::integers::signed;
 use crate::base::metrics::Metrics;
@@ -189,7 +189,7 @@ fn name_uses<'n>(
         uses.note(&format!("version {version} of the catalogue"), |name| names_it(&document, name));
     }
     uses.note_filters(conn, tenant, names_it)?;
-    uses.note("the best send times of visitors", |name| name == best_times::ZONE);
+    uses.note("the best send times of visitors", |name| name == best_send_times::ZONE);
     uses.note("a type change in progress", |name| {
         dictionary.find(name).is_some_and(|(token, _)| dictionary.find(&pending_name(token, name)).is_some())
     });

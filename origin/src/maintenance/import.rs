@@ -138,7 +138,7 @@ pub fn run(
     let FileProgress { lines: done, bad: bad_before, .. } = file_progress(conn, &name, now)?;
     let rows = rows::RowReader { tenant: job.rules.tenants.by_no(job.tenant)?, columns, file: name, now };
     // One row of the audit trail per run, however many transactions it needs.
-    let run = FactId::of_message(VisitorId::NOBODY, &format!("import {} {now}", rows.file));
+    let run = FactId::of_message(VisitorId::ANONYMOUS, &format!("import {} {now}", rows.file));
     let said = Attribution { run: Some(run.receipt()), ..job.attribution.clone() };
     let (to_workers, chunks) = sync_channel::<LineChunk>(WAITING * job.workers);
     let (to_writer, read) = sync_channel::<ReadChunk>(WAITING * job.workers);
@@ -224,7 +224,7 @@ fn write(
         let done = commit::commit_with(conn, job.rules, &metrics, given, |_| Ok(&records), &[], noted)?;
         let new: u64 = done.new.iter().sum();
         progress.facts += new;
-        progress.repeats += (facts - new).saturating_sub(done.erased + done.set_aside);
+        progress.repeats += (facts - new).saturating_sub(done.erased + done.quarantined);
         progress.erased += done.erased;
         size = 0;
         if !tell(&progress, &bad) {

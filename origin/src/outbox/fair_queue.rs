@@ -30,10 +30,10 @@ pub(crate) struct DueRow {
 }
 
 /// Tenants with unsettled rows of a priority.
-fn due_tenants(conn: &Connection, rank: Priority) -> Result<Vec<TenantNo>, StoreError> {
+fn due_tenants(conn: &Connection, priority: Priority) -> Result<Vec<TenantNo>, StoreError> {
     let mut statement = conn.prepare_cached(outbox::OUTBOX_NEXT_WAITING_TENANT)?;
     let (mut all, mut after) = (Vec::new(), i64::MIN);
-    while let Some(tenant) = statement.query_row((rank as u8, after), |row| row.get(0)).optional()? {
+    while let Some(tenant) = statement.query_row((priority as u8, after), |row| row.get(0)).optional()? {
         all.push(TenantNo(tenant));
         after = tenant;
     }
@@ -43,8 +43,8 @@ fn due_tenants(conn: &Connection, rank: Priority) -> Result<Vec<TenantNo>, Store
 /// Each pair of a priority and a tenant that has unsettled rows.
 fn priority_tenants(conn: &Connection) -> Result<Vec<(u8, i64)>, StoreError> {
     let mut all = Vec::new();
-    for rank in Priority::ALL {
-        all.extend(due_tenants(conn, rank)?.into_iter().map(|tenant| (rank as u8, tenant.0)));
+    for priority in Priority::ALL {
+        all.extend(due_tenants(conn, priority)?.into_iter().map(|tenant| (priority as u8, tenant.0)));
     }
     Ok(all)
 }
@@ -68,25 +68,27 @@ pub(crate) fn due_rows(group: &mut WriteTxn<'_>, wanted: usize) -> Result<Vec<Du
 /// Due rows, the most urgent first; each lower priority has a guaranteed share.
 fn rows_by_priority(group: &mut WriteTxn<'_>, wanted: usize) -> Result<Vec<DueRow>, StoreError> {
     let mut all = Vec::new();
-    let mut ranks =
-        Priority::ALL.into_iter().map(|rank| in_turn(group, rank, wanted)).collect::<Result<VecDeque<_>, _>>()?;
-    while let Some(mut of_rank) = ranks.pop_front() {
-        let lower: usize = ranks.iter().map(|of_rank| of_rank.len().min(wanted / LOWER_PART)).sum();
-        of_rank.truncate(wanted - all.len() - lower);
-        all.append(&mut of_rank);
+    let mut priorities = Priority::ALL
+        .into_iter()
+        .map(|priority| in_turn(group, priority, wanted))
+        .collect::<Result<VecDeque<_>, _>>()?;
+    while let Some(mut of_priority) = priorities.pop_front() {
+        let lower: usize = priorities.iter().map(|of_priority| of_priority.len().min(wanted / LOWER_PART)).sum();
+        of_priority.truncate(wanted - all.len() - lower);
+        all.append(&mut of_priority);
     }
     Ok(all)
 }
 
 /// At most `wanted` due rows of one priority, shared equally among the tenants that have enough. The first tenant is
 /// drawn at random, because there may be more tenants than wanted rows.
-fn in_turn(group: &mut WriteTxn<'_>, rank: Priority, wanted: usize) -> Result<Vec<DueRow>, StoreError> {
+fn in_turn(group: &mut WriteTxn<'_>, priority: Priority, wanted: usize) -> Result<Vec<DueRow>, StoreError> {
     let next = if planted::is_active(PlantedBug::HandOutWhatIsLeased) {
         outbox::OUTBOX_DUE_BY_TENANT_DESPITE_LEASE
     } else {
         outbox::OUTBOX_DUE_BY_TENANT
     };
-    let mut tenants = due_tenants(group.tx, rank)?;
+    let mut tenants = due_tenants(group.tx, priority)?;
     if tenants.len() > 1 {
         let first = u64::from_le_bytes(group.random.draw()) % tenants.len() as u64;
         tenants.rotate_left(usize::try_from(first).unwrap_or_default());
@@ -95,7 +97,7 @@ fn in_turn(group: &mut WriteTxn<'_>, rank: Priority, wanted: usize) -> Result<Ve
     let mut statement = group.tx.prepare_cached(next)?;
     let mut read = |tenant: TenantNo, most: usize, after: usize| -> Result<Vec<DueRow>, StoreError> {
         let parameters =
-            (rank as u8, tenant.0, signed(group.now), pause_over, signed(most as u64), signed(after as u64));
+            (priority as u8, tenant.0, signed(group.now), pause_over, signed(most as u64), signed(after as u64));
         let rows = statement.query_map(parameters, |row| {
             let subject = KvKey::of_columns(row.get(1)?, row, 2)?;
             Ok(DueRow { row: row.get(0)?, tenant, subject, due: unsigned(row.get(3)?) })
@@ -126,9 +128,9 @@ pub fn pending_rows(group: &WriteTxn<'_>) -> Result<u64, StoreError> {
     let people = statement.query_row((now, signed(COUNTED)), |row| row.get(0).map(unsigned))?;
     let mut statement = group.tx.prepare_cached(outbox::OUTBOX_COUNT_DUE_BY_TENANT)?;
     let mut keys = 0;
-    for (rank, tenant) in priority_tenants(group.tx)? {
+    for (priority, tenant) in priority_tenants(group.tx)? {
         if keys < COUNTED {
-            let parameters = (rank, tenant, now, signed(COUNTED));
+            let parameters = (priority, tenant, now, signed(COUNTED));
             keys += statement.query_row(parameters, |row| row.get(0).map(unsigned))?;
         }
     }
@@ -143,9 +145,9 @@ pub fn pending_rows(group: &WriteTxn<'_>) -> Result<u64, StoreError> {
 pub fn queue_depth(conn: &Connection) -> Result<(u64, Option<Millis>), StoreError> {
     let mut statement = conn.prepare_cached(outbox::OUTBOX_DEPTH_BY_TENANT)?;
     let (mut keys, mut oldest) = (0, None);
-    for (rank, tenant) in priority_tenants(conn)? {
+    for (priority, tenant) in priority_tenants(conn)? {
         // At least one row, for the age of the oldest.
-        let parameters = (rank, tenant, unconfigured_tenants::NEVER, signed((COUNTED - keys).max(1)));
+        let parameters = (priority, tenant, unconfigured_tenants::NEVER, signed((COUNTED - keys).max(1)));
         let read = |row: &rusqlite::Row<'_>| Ok((row.get(0).map(unsigned)?, row.get::<_, Option<i64>>(1)?));
         let (count, first) = statement.query_row(parameters, read)?;
         keys = COUNTED.min(keys + count);
@@ -157,8 +159,8 @@ pub fn queue_depth(conn: &Connection) -> Result<(u64, Option<Millis>), StoreErro
 /// Whether a row is due after a time, except old versions of a catalogue and keys of unconfigured tenants.
 pub(super) fn is_due_after(conn: &Connection, after: i64) -> Result<bool, StoreError> {
     let mut statement = conn.prepare_cached(outbox::OUTBOX_ANY_DUE_BETWEEN)?;
-    for (rank, tenant) in priority_tenants(conn)? {
-        if statement.query_row((rank, tenant, after, unconfigured_tenants::NEVER, CATALOGUE), |row| row.get(0))? {
+    for (priority, tenant) in priority_tenants(conn)? {
+        if statement.query_row((priority, tenant, after, unconfigured_tenants::NEVER, CATALOGUE), |row| row.get(0))? {
             return Ok(true);
         }
     }

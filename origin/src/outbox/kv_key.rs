@@ -18,7 +18,7 @@ pub(crate) const POINTER: u16 = 258;
 pub(crate) const MODEL: u16 = 259;
 
 /// Value of `outbox.kind` for the traffic allocation.
-pub(crate) const STEERING: u16 = 260;
+pub(crate) const ALLOCATION: u16 = 260;
 
 /// Columns `kind` and `subject` of a page of attribute names.
 #[must_use]
@@ -42,7 +42,7 @@ pub enum KvKey {
     /// The tenant's newest model.
     Model,
     /// The traffic allocation of the tenant's experiments.
-    Steering,
+    Allocation,
 }
 
 impl KvKey {
@@ -54,7 +54,7 @@ impl KvKey {
             Self::Catalogue(version) => (CATALOGUE, u128::from(*version).to_be_bytes()),
             Self::Pointer => (POINTER, [0; 16]),
             Self::Model => (MODEL, [0; 16]),
-            Self::Steering => (STEERING, [0; 16]),
+            Self::Allocation => (ALLOCATION, [0; 16]),
         }
     }
 
@@ -68,7 +68,7 @@ impl KvKey {
             }
             (POINTER, _) => Ok(Self::Pointer),
             (MODEL, _) => Ok(Self::Model),
-            (STEERING, _) => Ok(Self::Steering),
+            (ALLOCATION, _) => Ok(Self::Allocation),
             (_, Err(_)) => {
                 let [.., high, low]: [u8; 16] = row.get(subject)?;
                 Ok(Self::Names(u16::from_be_bytes([high, low])))
@@ -85,7 +85,7 @@ impl KvKey {
             CATALOGUE => Some(Self::Catalogue(number)),
             POINTER => Some(Self::Pointer),
             MODEL => Some(Self::Model),
-            STEERING => Some(Self::Steering),
+            ALLOCATION => Some(Self::Allocation),
             _ => None,
         }
     }

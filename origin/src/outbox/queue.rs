@@ -37,8 +37,8 @@ pub(crate) fn put_key(group: &WriteTxn<'_>, tenant: TenantNo, subject: KvKey, du
 /// Puts a key that may name a leaving visitor in the outbox, due now. It has priority over news, except in a bulk
 /// operation.
 pub(crate) fn put_leaving(group: &WriteTxn<'_>, tenant: TenantNo, subject: KvKey) -> Result<(), StoreError> {
-    let rank = if group.priority == Priority::Bulk { Priority::Bulk } else { Priority::Leaving };
-    put_as(group, tenant, subject, group.now, rank)
+    let priority = if group.priority == Priority::Bulk { Priority::Bulk } else { Priority::Leaving };
+    put_as(group, tenant, subject, group.now, priority)
 }
 
 pub(crate) fn put_as(
@@ -49,12 +49,12 @@ pub(crate) fn put_as(
     priority: Priority,
 ) -> Result<(), StoreError> {
     let (kind, subject) = subject.columns();
-    let (due, rank) = (signed(due), priority.of(kind) as u8);
-    if group.tx.prepare_cached(outbox::OUTBOX_IS_DUE_UNLEASED)?.exists((tenant.0, kind, subject, due, rank))? {
+    let (due, priority) = (signed(due), priority.of(kind) as u8);
+    if group.tx.prepare_cached(outbox::OUTBOX_IS_DUE_UNLEASED)?.exists((tenant.0, kind, subject, due, priority))? {
         return Ok(());
     }
     let version = signed(group.version().counter);
-    let values = (tenant.0, kind, subject, version, due, rank);
+    let values = (tenant.0, kind, subject, version, due, priority);
     if group.tx.prepare_cached(outbox::OUTBOX_SET_CHANGED_IF_DUE)?.execute(values)? == 0 {
         group.tx.prepare_cached(outbox::OUTBOX_UPSERT)?.execute(values)?;
     }

@@ -30,7 +30,7 @@ pub(crate) fn record_campaigns(
 ) -> Result<CampaignChanges, StoreError> {
     let mut changes = CampaignChanges::default();
     for (record, tenant, fact) in std::mem::take(&mut folded.anonymous) {
-        if changes.bills.add_nobodys(group, &campaigns.budgets, tenant, fact)? {
+        if changes.bills.add_anonymous(group, &campaigns.budgets, tenant, fact)? {
             folded.new.iter_mut().skip(record).take(1).for_each(|new| *new += 1);
         }
     }

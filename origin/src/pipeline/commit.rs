@@ -40,7 +40,7 @@ pub struct CommitSummary {
     /// Number of facts refused because their visitor is erased.
     pub erased: u64,
     /// Number of facts that wait because their visitor's row or their tenant's catalogue cannot be read.
-    pub set_aside: u64,
+    pub quarantined: u64,
     /// Reason codes of refused attributes.
     pub refused: Vec<&'static str>,
     /// The answer to each call of the outbox.
@@ -114,8 +114,8 @@ fn commit_steps(
         allocation::refresh_allocation(&mut group, &campaigns)?;
     }
     let refused = std::mem::take(&mut group.names.refused);
-    let (new, erased, set_aside) = (folded.new, folded.erased, folded.set_aside);
-    let mut done = CommitSummary { new, refused, erased, set_aside, ..CommitSummary::default() };
+    let (new, erased, quarantined) = (folded.new, folded.erased, folded.quarantined);
+    let mut done = CommitSummary { new, refused, erased, quarantined, ..CommitSummary::default() };
     let mut applied = 0;
     for call in calls {
         applied += publish::acknowledge_rows(&group, &call.applied)?;

@@ -81,7 +81,7 @@ pub(crate) fn is_applied(conn: &Connection, tenant: TenantNo, fact: &Fact) -> Re
     if !is_known(conn, tenant, fact.id)? {
         return Ok(false);
     }
-    let visitor = fact.visitor == VisitorId::NOBODY || is_erased(conn, tenant, fact.visitor)?;
+    let visitor = fact.visitor == VisitorId::ANONYMOUS || is_erased(conn, tenant, fact.visitor)?;
     let id = match id {
         Some(id) => id_erased(conn, tenant, id.kind, [id.hash])?.is_some_and(|(at, _)| at >= fact.received),
         None => true,

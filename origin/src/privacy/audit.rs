@@ -93,7 +93,7 @@ pub(crate) fn record_rows(
     linked: &LinkChanges,
 ) -> Result<Vec<RequestedErasure>, StoreError> {
     let mut erased: BTreeMap<(&str, FactId), u64> = BTreeMap::new();
-    for (tenant, fact) in linked.erased.iter().filter(|(_, fact)| fact.visitor != VisitorId::NOBODY) {
+    for (tenant, fact) in linked.erased.iter().filter(|(_, fact)| fact.visitor != VisitorId::ANONYMOUS) {
         *erased.entry((tenant.as_str(), fact.id)).or_default() += 1;
     }
     let mut asked = Vec::new();

@@ -192,7 +192,7 @@ fn reached_visitors(
     let by = ErasureCause { at: fact.received, receipt: fact.id };
     let known = group.rules.tenants.by_no(tenant)?;
     let (mut found, mut named) = (BTreeSet::new(), None);
-    if fact.visitor != VisitorId::NOBODY {
+    if fact.visitor != VisitorId::ANONYMOUS {
         found.insert(fact.visitor);
     }
     if let Some(id) = id {

@@ -50,7 +50,7 @@ impl ErasureTarget {
             Self::Id(kind, hashes) => {
                 let named = hashes.first().map(|hash| AlternateId { kind: *kind, hash: *hash });
                 let also = hashes.iter().skip(1).copied().collect();
-                fact(FactId::from_bytes(random), VisitorId::NOBODY, named, also)
+                fact(FactId::from_bytes(random), VisitorId::ANONYMOUS, named, also)
             }
         }
     }

@@ -75,7 +75,7 @@ pub struct FoldResult<'r> {
     /// Number of facts of erased visitors; they are not stored.
     pub erased: u64,
     /// Number of facts that wait, because their visitor or their tenant's catalogue cannot be read.
-    pub set_aside: u64,
+    pub quarantined: u64,
 }
 
 /// The new facts of one visitor.
@@ -148,7 +148,7 @@ pub fn fold<'r>(
             let leaves: Vec<_> =
                 facts.iter().map(|of| of.fact).filter(|fact| fact.what == FactKind::Withdrawal).collect();
             folded.linking.extend((!leaves.is_empty()).then_some(IdentityFacts { tenant, visitor, facts: leaves }));
-            folded.set_aside += quarantine::set_facts_aside(group.tx, row, facts, records, group.now)?;
+            folded.quarantined += quarantine::quarantine_facts(group.tx, row, facts, records, group.now)?;
             continue;
         }
         let done = fold_visitor(group, &mut folded, (tenant, visitor), stored, facts, &mut with_erased);
@@ -255,11 +255,11 @@ fn find_anonymous<'r>(
     for (record, of) in records.iter().enumerate() {
         let LogRecord { facts, admin, .. } = of.as_ref();
         for CheckedFact { tenant, fact } in
-            facts.iter().filter(|checked| crate::ingest::intake::is_nobodys(&checked.fact))
+            facts.iter().filter(|checked| crate::ingest::intake::is_anonymous(&checked.fact))
         {
             if held.contains(tenant) {
                 let placed = vec![PlacedFact { record, fact, admin: *admin }];
-                folded.set_aside += quarantine::set_facts_aside(
+                folded.quarantined += quarantine::quarantine_facts(
                     group.tx,
                     quarantine::anonymous_row(*tenant),
                     placed,
@@ -310,7 +310,7 @@ fn by_visitor<'r>(records: &'r [impl AsRef<LogRecord>]) -> Vec<(TenantNo, Visito
         };
         let facts = of.as_ref().facts.iter();
         let has_visitor =
-            |fact: &Fact| !matches!(fact.what, FactKind::Erasure { .. }) && !crate::ingest::intake::is_nobodys(fact);
+            |fact: &Fact| !matches!(fact.what, FactKind::Erasure { .. }) && !crate::ingest::intake::is_anonymous(fact);
         facts.filter(move |checked| has_visitor(&checked.fact)).map(placed)
     });
     let mut facts: Vec<_> = facts.collect();

@@ -13,7 +13,7 @@ use crate::base::integers::signed;
 use crate::ingest::intake::{CheckedFact, LogRecord};
 use crate::profiles::dedup::FactIdRows;
 use crate::profiles::placed::PlacedFact;
-use crate::store::tables::{set_aside, unreadable, visitors};
+use crate::store::tables::{quarantined_facts, unreadable, visitors};
 use crate::store::write_txn::TxnRules;
 use crate::store::{CheckedBytes, StoreError, TenantNo};
 
@@ -40,7 +40,7 @@ pub(crate) fn quarantined_rows(conn: &Connection) -> Result<BTreeSet<i64>, Store
 /// # Errors
 /// [`StoreError::Sqlite`].
 pub fn is_quarantined(conn: &Connection, tenant: TenantNo, visitor: VisitorId) -> Result<bool, StoreError> {
-    Ok(conn.prepare_cached(visitors::VISITORS_HAS_SET_ASIDE)?.exists((tenant.0, visitor.as_bytes()))?)
+    Ok(conn.prepare_cached(visitors::VISITORS_HAS_QUARANTINED)?.exists((tenant.0, visitor.as_bytes()))?)
 }
 
 /// Row under which a tenant's facts without a visitor wait while its catalogue cannot be read; no visitor has a
@@ -50,7 +50,7 @@ pub(super) fn anonymous_row(tenant: TenantNo) -> i64 {
 }
 
 /// Puts facts into quarantine under a row, except facts that were counted before. Returns the number of added facts.
-pub(super) fn set_facts_aside(
+pub(super) fn quarantine_facts(
     conn: &Connection,
     row: i64,
     mut facts: Vec<PlacedFact<'_>>,
@@ -63,7 +63,7 @@ pub(super) fn set_facts_aside(
         Err(e) => return Err(e),
     }
     conn.prepare_cached(unreadable::UNREADABLE_INSERT_NEW)?.execute((row, signed(now)))?;
-    let mut put = conn.prepare_cached(set_aside::SET_ASIDE_INSERT_NEW)?;
+    let mut put = conn.prepare_cached(quarantined_facts::QUARANTINED_FACTS_INSERT_NEW)?;
     let mut new = 0;
     for PlacedFact { fact, admin, record } in facts {
         let said = records.get(record).and_then(|record| record.as_ref().attribution.as_ref());
@@ -74,12 +74,12 @@ pub(super) fn set_facts_aside(
 }
 
 pub(crate) fn has_any(conn: &Connection, row: i64) -> Result<bool, StoreError> {
-    Ok(conn.prepare_cached(set_aside::SET_ASIDE_HAS_OF_ROW)?.exists([row])?)
+    Ok(conn.prepare_cached(quarantined_facts::QUARANTINED_FACTS_HAS_OF_ROW)?.exists([row])?)
 }
 
 /// Removes an erased visitor from the quarantine; its row need not be read.
 pub(crate) fn forget_visitor(conn: &Connection, row: i64) -> Result<(), StoreError> {
-    conn.prepare_cached(set_aside::SET_ASIDE_DELETE_OF_ROW)?.execute([row])?;
+    conn.prepare_cached(quarantined_facts::QUARANTINED_FACTS_DELETE_OF_ROW)?.execute([row])?;
     conn.prepare_cached(unreadable::UNREADABLE_DELETE)?.execute([row])?;
     Ok(())
 }
@@ -90,7 +90,7 @@ pub(crate) fn forget_visitor(conn: &Connection, row: i64) -> Result<(), StoreErr
 /// [`StoreError::Sqlite`].
 pub fn count_facts(conn: &Connection) -> Result<u64, StoreError> {
     let count = |row: &rusqlite::Row<'_>| row.get(0).map(crate::base::integers::unsigned);
-    Ok(conn.prepare_cached(set_aside::SET_ASIDE_COUNT)?.query_row([], count)?)
+    Ok(conn.prepare_cached(quarantined_facts::QUARANTINED_FACTS_COUNT)?.query_row([], count)?)
 }
 
 /// Quarantined facts of a row, in order of arrival, as records of edges and of the admin API. Empty if the tenant is
@@ -101,7 +101,7 @@ pub(crate) fn records_of(
     held: &BTreeSet<TenantNo>,
     row: i64,
 ) -> Result<Vec<Arc<LogRecord>>, StoreError> {
-    let mut statement = conn.prepare_cached(set_aside::SET_ASIDE_OF_ROW)?;
+    let mut statement = conn.prepare_cached(quarantined_facts::QUARANTINED_FACTS_OF_ROW)?;
     let mut found = statement.query([row])?;
     let mut records: Vec<LogRecord> = Vec::new();
     while let Some(one) = found.next()? {

@@ -13,7 +13,7 @@ use crate::base::attribution::Attribution;
 use crate::base::integers::{signed, unsigned};
 use crate::store::data_fault::JOURNAL;
 use crate::store::identity::StoreIdentity;
-use crate::store::tables::{asked, identity, journal_erasures};
+use crate::store::tables::{erasure_requests, identity, journal_erasures};
 use crate::store::{self, StoreError};
 
 /// The table with the identity of the store that the journal belongs to.
@@ -60,7 +60,7 @@ impl ErasureJournal {
                 fact   BLOB NOT NULL,   -- as it comes over the wire
                 PRIMARY KEY (tenant, fact)
             ) STRICT, WITHOUT ROWID;
-            CREATE TABLE IF NOT EXISTS asked (
+            CREATE TABLE IF NOT EXISTS erasure_requests (
                 tenant  TEXT NOT NULL,
                 receipt BLOB NOT NULL,
                 at      INTEGER NOT NULL,
@@ -92,7 +92,12 @@ impl ErasureJournal {
         }
         for RequestedErasure { tenant, receipt, at, attribution: said } in asked {
             let said = crate::store::journal::attribution_text(said)?;
-            tx.prepare_cached(asked::ASKED_INSERT)?.execute((tenant, receipt.as_bytes(), signed(*at), said))?;
+            tx.prepare_cached(erasure_requests::ERASURE_REQUESTS_INSERT)?.execute((
+                tenant,
+                receipt.as_bytes(),
+                signed(*at),
+                said,
+            ))?;
         }
         Ok(tx.commit()?)
     }
@@ -103,7 +108,7 @@ impl ErasureJournal {
     /// [`StoreError`].
     pub fn requested_erasures(&self) -> Result<Vec<RequestedErasure>, StoreError> {
         let conn = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut statement = conn.prepare(asked::ASKED_ALL)?;
+        let mut statement = conn.prepare(erasure_requests::ERASURE_REQUESTS_ALL)?;
         let rows = statement.query_map([], |row| {
             let (receipt, at) = (FactId::from_bytes(row.get(1)?), unsigned(row.get(2)?));
             let said = crate::store::journal::attribution_at(row, 3)?.unwrap_or_default();
@@ -190,7 +195,7 @@ pub fn visitor_fact(receipt: FactId, visitor: VisitorId, at: Millis) -> Fact {
 #[must_use]
 pub fn id_fact(receipt: FactId, id: AlternateId, at: Millis) -> Fact {
     let what = FactKind::Erasure { scope: ErasureScope::Visitor, id: Some(id), also: Vec::new() };
-    Fact { position: 0, id: receipt, visitor: VisitorId::NOBODY, received: at, at, what }
+    Fact { position: 0, id: receipt, visitor: VisitorId::ANONYMOUS, received: at, at, what }
 }
 
 /// Whether an entry only ends an id's history. Each visitor that was erased with the id has its own entry.

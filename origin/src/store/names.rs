@@ -173,7 +173,7 @@ pub fn forget_visitor(conn: &Connection, tenant: TenantNo, visitor: VisitorId) -
     conn.prepare_cached(names_brought::NAMES_BROUGHT_COPY_TO_VISITOR)?.execute((
         tenant.0,
         visitor.as_bytes(),
-        VisitorId::NOBODY.as_bytes(),
+        VisitorId::ANONYMOUS.as_bytes(),
     ))?;
     conn.prepare_cached(names_brought::NAMES_BROUGHT_DELETE_OF_VISITOR)?.execute((tenant.0, visitor.as_bytes()))?;
     Ok(())

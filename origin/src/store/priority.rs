@@ -19,8 +19,8 @@ impl Priority {
     pub(crate) const ALL: [Self; 4] = [Self::OfTenant, Self::Leaving, Self::News, Self::Bulk];
 
     /// The priority from its column; an unknown value is the default.
-    pub(crate) fn of_column(rank: u8) -> Self {
-        Self::ALL.get(usize::from(rank)).copied().unwrap_or_default()
+    pub(crate) fn of_column(priority: u8) -> Self {
+        Self::ALL.get(usize::from(priority)).copied().unwrap_or_default()
     }
 
     /// Priority of a row of kind `kind` that is put in with priority `self`: keys of a whole tenant always have the

@@ -89,7 +89,7 @@ impl<'a> WriteTxn<'a> {
     ) -> Result<Self, StoreError> {
         let TxnInputs { now, random } = inputs;
         let (random, names, counters) = (Random::new(random), GroupNames::default(), StoreCounters::load(tx)?);
-        let (ids_over, people_too_large, rank) = Default::default();
+        let (ids_over, people_too_large, priority) = Default::default();
         Ok(Self {
             tx,
             rules,
@@ -99,7 +99,7 @@ impl<'a> WriteTxn<'a> {
             names,
             event_names: EventNames::default(),
             materialised: materialized_segments(tx)?,
-            priority: rank,
+            priority,
             ids_over,
             people_too_large,
             counters,

@@ -138,8 +138,8 @@ pub struct LinkAnswer {
     pub last_ms: u64,
     /// Whether no cancellation ended the evidence.
     pub stands: bool,
-    /// Reason for which the evidence links nothing: `second_unique`, `joins_two_people` or `crowded`; null where it
-    /// counts.
+    /// Reason for which the evidence links nothing: `second_unique`, `joins_two_people` or `oversized_group`; null where
+    /// it counts.
     pub flag: Option<&'static str>,
 }
 

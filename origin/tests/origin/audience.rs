@@ -211,15 +211,15 @@ fn a_due_audience_is_refreshed_without_a_request_and_never_early() {
         place.json(&[&command[..], &["--tenant", "demo"]].concat());
     }
     let runs = || place.json(&["job", "list", "--job", "materialise"]);
-    assert_eq!(runs()[0]["woken"], "command");
+    assert_eq!(runs()[0]["trigger"], "command");
     let conn = rusqlite::Connection::open(place.path().join("data/causeway.db")).unwrap();
     conn.execute("UPDATE audiences SET due = 1", []).unwrap();
     let origin = place.serve();
     within(SOON, "the job ran by its timer", || {
-        once(runs(), |runs| runs[0]["outcome"] == "done" && runs[0]["woken"] == "timer")
+        once(runs(), |runs| runs[0]["outcome"] == "done" && runs[0]["trigger"] == "timer")
     });
     drop(origin);
-    let before = place.rhythm_due();
+    let before = place.activity_due();
     let _origin = place.serve();
     place.looked(before);
     assert_eq!(runs().as_array().unwrap().len(), 2, "the job is not due at this start: {}", runs());

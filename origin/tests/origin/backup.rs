@@ -47,7 +47,7 @@ fn a_restored_store_overwrites_values_published_since_the_backup() {
     assert_eq!(place.json(&["restore", "--from", to])["done"], false, "a plan comes first");
     assert_eq!(place.inspect(visitor(1))["own"]["pages"], 2);
     let done = place.json(&["restore", "--from", to, "--yes"]);
-    assert!(std::path::Path::new(done["kept"].as_str().unwrap()).join("causeway.db").exists());
+    assert!(std::path::Path::new(done["moved_to"].as_str().unwrap()).join("causeway.db").exists());
 
     let origin = place.serve();
     let found = place.inspect(visitor(1));
@@ -130,7 +130,7 @@ fn an_unreadable_store_is_replaced_and_codes_given_since_stay_given() {
     };
     assert_eq!(names(), ["age", "vip", "city"], "a code is never given to another name");
     // The replaced store can be restored too, with the facts that only its log held.
-    let replaced = first["kept"].as_str().unwrap();
+    let replaced = first["moved_to"].as_str().unwrap();
     place.json(&["restore", "--from", replaced, "--yes"]);
     assert_eq!(names(), ["age", "vip", "city"]);
     let origin = place.serve();
@@ -139,7 +139,7 @@ fn an_unreadable_store_is_replaced_and_codes_given_since_stay_given() {
     origin.kill();
     drop(held);
     let third = place.json(&["restore", "--from", to, "--yes"]);
-    place.json(&["restore", "--from", third["kept"].as_str().unwrap(), "--yes"]);
+    place.json(&["restore", "--from", third["moved_to"].as_str().unwrap(), "--yes"]);
     assert_eq!(place.inspect(visitor(1))["own"]["pages"], 2, "the fact that only the log's log held");
 
     std::fs::write(place.path().join("data/causeway.db"), vec![0x55; 9_000]).unwrap();
@@ -271,7 +271,7 @@ fn an_interrupted_restore_is_finished_by_another_with_the_same_data() {
         let found: Vec<_> = all.as_array().unwrap().iter().map(|row| row["name"].as_str().unwrap()).collect();
         names.push(format!("city{n}"));
         assert_eq!(found, names, "a code is never given to another name");
-        assert_eq!(done["kept"] == aside.to_str().unwrap(), !moved.is_empty(), "where the first restore put it");
+        assert_eq!(done["moved_to"] == aside.to_str().unwrap(), !moved.is_empty(), "where the first restore put it");
         origin.kill();
     }
     let (keys, version) = publish(&place.serve());
@@ -355,7 +355,7 @@ fn a_backup_is_two_files_with_their_digests_and_one_without_its_log_is_damaged()
         files
     };
     assert_eq!(files(&to), ["causeway.db", "log.db", "manifest.json"]);
-    let replaced = place.json(&["restore", "--from", text, "--yes"])["kept"].as_str().unwrap().to_owned();
+    let replaced = place.json(&["restore", "--from", text, "--yes"])["moved_to"].as_str().unwrap().to_owned();
     place.json(&["restore", "--from", &replaced, "--yes"]);
     place.serve().send(&[page(visitor(1), 1)]);
     std::fs::remove_file(to.join("log.db")).unwrap();

@@ -71,7 +71,7 @@ fn the_privacy_role_erases_a_member_and_follows_the_erasure_to_its_end() {
     let path = format!("erase/{receipt}?tenant=demo");
     let progress = || ask(&origin, &operator, "GET", &path, &Value::Null).json();
     let (stored, done) = (progress()["stored_ms"].as_u64(), progress()["done_ms"].clone());
-    assert!(stored.unwrap() >= progress()["asked_ms"].as_u64().unwrap() && done.is_null());
+    assert!(stored.unwrap() >= progress()["requested_ms"].as_u64().unwrap() && done.is_null());
     assert_eq!(progress()["keys"], json!({"all": 4, "written": 0, "verified": 0}), "three snapshots and a lookup");
     let mut after = Vec::new();
     // The log drops its records with the next append, or within a second.

@@ -64,7 +64,7 @@ fn a_call_starts_a_job_and_its_run_tells_what_came_of_it() {
     let dry = start(&origin, &operator, "retention?dry_run=true");
     assert_eq!(dry.status, 202);
     let (dry, forgotten) = (dry.json(), json!({ "visitors": 3, "forgotten": 2 }));
-    assert_eq!((&dry["job"], &dry["woken"], &dry["dry_run"]), (&json!("retention"), &json!("signal"), &json!(true)));
+    assert_eq!((&dry["job"], &dry["trigger"], &dry["dry_run"]), (&json!("retention"), &json!("signal"), &json!(true)));
     let dry = origin.ended(&viewer, &dry["run"]);
     assert_eq!((&dry["outcome"], &dry["report"]), (&json!("done"), &forgotten), "{dry}");
     assert!((1..=3).all(|v| place.inspect(visitor(v))["own"]["pages"] == 1), "a dry run changes nothing");
@@ -98,7 +98,7 @@ fn a_command_says_what_it_would_do_and_its_runs_are_history_too() {
         assert_eq!(place.json(&["job", "run", job, "--dry-run"]), came);
         assert_eq!(place.json(&["job", "run", job]), came);
         let runs = place.json(&["job", "list", "--job", job]);
-        let triggers: Vec<_> = runs.as_array().unwrap().iter().map(|run| (&run["dry_run"], &run["woken"])).collect();
+        let triggers: Vec<_> = runs.as_array().unwrap().iter().map(|run| (&run["dry_run"], &run["trigger"])).collect();
         assert_eq!(triggers, [(&json!(false), &json!("command")), (&json!(true), &json!("command"))]);
     }
     assert_eq!(place.run(&["job", "list", "--job", "everything"]).status.code(), Some(2));
@@ -158,7 +158,7 @@ fn a_job_that_is_due_at_the_start_runs_then_and_not_again() {
     let named = |origin: &Origin| -> Vec<(String, String)> {
         let list = origin.admin(&viewer, "jobs").json()["runs"].as_array().unwrap().clone();
         let text = |run: &Value, name: &str| run[name].as_str().unwrap_or_default().to_owned();
-        list.iter().filter(|run| run["outcome"] == "done").map(|run| (text(run, "job"), text(run, "woken"))).collect()
+        list.iter().filter(|run| run["outcome"] == "done").map(|run| (text(run, "job"), text(run, "trigger"))).collect()
     };
     let by_timer = |jobs: &[&str]| jobs.iter().map(|job| ((*job).to_owned(), "timer".to_owned())).collect::<Vec<_>>();
     // Newest first: jobs that delete by age wait for a sync that confirms the date.
@@ -172,7 +172,7 @@ fn a_job_that_is_due_at_the_start_runs_then_and_not_again() {
     origin.send(&[page(visitor(1), 1)]);
     within(SOON, "jobs that wait for a date run", || ran(&all));
     drop(origin);
-    let before = place.rhythm_due();
+    let before = place.activity_due();
     let origin = place.serve();
     place.looked(before);
     assert_eq!(named(&origin), [by_timer(&["activity", "activity"]), all].concat(), "the due job and no other");
@@ -215,7 +215,7 @@ fn a_flipped_bit_in_a_visitors_id_is_found_and_affects_only_that_visitor() {
 
     let origin = place.serve();
     assert_eq!(origin.send(&[page(visitor(1), 2), page(visitor(2), 2)]).rejected.len(), 0, "both are acknowledged");
-    within(SOON, "one fact waits", || match origin.metric("causeway_set_aside_facts").as_str() {
+    within(SOON, "one fact waits", || match origin.metric("causeway_quarantined_facts").as_str() {
         "1" => Ok(()),
         other => Err(other.to_owned()),
     });

@@ -150,8 +150,8 @@ impl Place {
 
     /// Makes the job of activity histograms due in two seconds, in a store that no origin serves. Returns its last run,
     /// for [`Self::looked`].
-    pub(crate) fn rhythm_due(&self) -> i64 {
-        const RAN: &str = "INSERT INTO runs (job, woken, dry_run, asked, started, ended, outcome)
+    pub(crate) fn activity_due(&self) -> i64 {
+        const RAN: &str = "INSERT INTO runs (job, trigger, dry_run, requested, started, ended, outcome)
             VALUES ('activity', 'timer', 0, ?1, ?1, ?1, 'done')";
         let store = rusqlite::Connection::open(self.path().join("data/causeway.db")).unwrap();
         store.execute(RAN, [i64::try_from(now() - 24 * 3_600_000 + 2_000).unwrap()]).unwrap();

@@ -31,16 +31,16 @@ pub struct TrafficAllocation {
 pub struct CampaignPace {
     /// The share at the time of the computation.
     pub from: u32,
-    /// The share from [`limits::STEERING_MS`] later on.
+    /// The share from [`limits::ALLOCATION_MS`] later on.
     pub to: u32,
 }
 
 impl TrafficAllocation {
     /// Whether a campaign with a budget takes part in a call with these random bits. Never if the allocation is older
-    /// than [`limits::STEERING_STALE_MS`], because it does not include later spending.
+    /// than [`limits::ALLOCATION_STALE_MS`], because it does not include later spending.
     #[must_use]
     pub fn lets(&self, campaign: u32, draw: u64, now: Millis) -> bool {
-        let stale = now.saturating_sub(self.at) > limits::STEERING_STALE_MS;
+        let stale = now.saturating_sub(self.at) > limits::ALLOCATION_STALE_MS;
         let pace = self.paces.get(&campaign).filter(|_| !stale);
         pace.is_some_and(|pace| takes_part(draw, campaign, pace.at(self.at, now)))
     }
@@ -53,10 +53,10 @@ impl CampaignPace {
     /// The share at a time, for a pace computed at `made`.
     #[must_use]
     pub fn at(self, made: Millis, now: Millis) -> u32 {
-        let gone = now.saturating_sub(made).min(limits::STEERING_MS);
+        let gone = now.saturating_sub(made).min(limits::ALLOCATION_MS);
         let part = |value: u32, times: u64| u64::from(value.min(ALL_CALLS)) * times;
-        let sum = part(self.from, limits::STEERING_MS - gone) + part(self.to, gone);
-        u32::try_from(sum / limits::STEERING_MS).unwrap_or(ALL_CALLS)
+        let sum = part(self.from, limits::ALLOCATION_MS - gone) + part(self.to, gone);
+        u32::try_from(sum / limits::ALLOCATION_MS).unwrap_or(ALL_CALLS)
     }
 }
 

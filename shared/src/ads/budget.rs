@@ -161,7 +161,7 @@ impl BudgetPacer {
     pub fn next(self, budget: &CampaignBudget, spent: CampaignSpend, now: Millis, day_ends: Millis) -> Self {
         // An edge uses a pace for at most this long; after that, the campaign takes part in no call.
         let elapsed = now.saturating_sub(self.at);
-        let (new, part) = if self.at > 0 && elapsed <= limits::STEERING_STALE_MS {
+        let (new, part) = if self.at > 0 && elapsed <= limits::ALLOCATION_STALE_MS {
             let first = u64::from(self.pace.from) * elapsed.min(MINUTE_MS);
             let rest = u64::from(self.pace.to) * elapsed.saturating_sub(MINUTE_MS);
             (spent.ever.saturating_sub(self.counted), first + rest)

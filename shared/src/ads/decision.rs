@@ -89,7 +89,7 @@ pub struct DecisionInputs<'a> {
     /// [`CVR_PPB`]).
     pub scores: Option<&'a ModelScores>,
     /// Traffic allocation and paces from the origin; without them no campaign with a budget takes part.
-    pub steering: Option<&'a TrafficAllocation>,
+    pub allocation: Option<&'a TrafficAllocation>,
     /// Random bits of the call.
     pub draw: u64,
     /// Codes of the ads that the page already shows, in the order of their placement.
@@ -412,7 +412,7 @@ impl<'a> PageDecision<'a> {
     fn reached_cap(&self, offer: &CandidateAd, page: &OnPage<'_>) -> Option<AdOutcome> {
         match &self.counts {
             _ if !offer.has_cap() => None,
-            None => Some(AdOutcome::Nobody),
+            None => Some(AdOutcome::Anonymous),
             Some(_) if self.holds_caps => Some(AdOutcome::CountUnknown),
             Some(counts) => self.catalogue.bounds(offer).find_map(|bound| {
                 let counted = *counts.get(bound.question)?.get(bound.place as usize)?;
@@ -426,8 +426,8 @@ impl<'a> PageDecision<'a> {
 impl DecisionInputs<'_> {
     /// Whether a campaign takes part in this call.
     fn lets(&self, terms: &CampaignTerms) -> bool {
-        let paced = |steering: &TrafficAllocation| steering.lets(terms.campaign, self.draw, self.now);
-        !terms.paced || self.steering.is_some_and(paced)
+        let paced = |allocation: &TrafficAllocation| allocation.lets(terms.campaign, self.draw, self.now);
+        !terms.paced || self.allocation.is_some_and(paced)
     }
 }
 

@@ -61,7 +61,7 @@ impl PartialOrd for VisitorId {
 impl VisitorId {
     /// A placeholder that is no browser, used in an erasure of an alternate id alone. Its mint time is 0; minted ids
     /// have a later one.
-    pub const NOBODY: Self = Self([0, 0, 0, 0, 0, 0, 0x70, 0, 0x80, 0, 0, 0, 0, 0, 0, 0]);
+    pub const ANONYMOUS: Self = Self([0, 0, 0, 0, 0, 0, 0x70, 0, 0x80, 0, 0, 0, 0, 0, 0, 0]);
 
     /// Mints an id from the time and ten random bytes.
     #[must_use]
@@ -508,8 +508,8 @@ mod tests {
         let id = FactId::of_erasure(VisitorId::mint(1, [1; 10]));
         assert_eq!(FactId::from_receipt(&id.receipt()), Ok(id));
         assert_eq!(FactId::from_receipt("x"), Err(IdError::Length));
-        assert_eq!(VisitorId::from_bytes(*VisitorId::NOBODY.as_bytes()), Ok(VisitorId::NOBODY));
-        assert_eq!(VisitorId::NOBODY, VisitorId::mint(0, [0; 10]));
+        assert_eq!(VisitorId::from_bytes(*VisitorId::ANONYMOUS.as_bytes()), Ok(VisitorId::ANONYMOUS));
+        assert_eq!(VisitorId::ANONYMOUS, VisitorId::mint(0, [0; 10]));
     }
 
     #[test]

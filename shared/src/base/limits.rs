@@ -77,9 +77,9 @@ pub const LEDGER_ENTRIES: usize = 24;
 /// with usual codes, and 16 if every code has its greatest length.
 pub const RESERVATION_BYTES: usize = 480;
 /// Interval between updates of the traffic allocation and paces, in milliseconds.
-pub const STEERING_MS: u64 = 60_000;
+pub const ALLOCATION_MS: u64 = 60_000;
 /// Age up to which paces apply to campaigns with budgets, in milliseconds.
-pub const STEERING_STALE_MS: u64 = 600_000;
+pub const ALLOCATION_STALE_MS: u64 = 600_000;
 /// Exposures to experiments in the ledger cookie.
 pub const LEDGER_EXPOSURES: usize = 8;
 /// Offer codes in the ledger cookie.
@@ -135,9 +135,9 @@ pub const LARGE: u32 = 100;
 /// Alternate ids of a visitor above which a further id from a page is not stored, unless it is a login.
 pub const VISITOR_IDS: usize = 1_000;
 /// Visitors of an id above which it is an oversized group, for kinds that set no bound of their own.
-pub const CROWD: u32 = 1_000;
+pub const GROUP_LIMIT: u32 = 1_000;
 /// Largest bound on visitors of an id that a kind may set.
-pub const CROWD_MOST: u32 = 10_000;
+pub const GROUP_LIMIT_MOST: u32 = 10_000;
 
 /// Tenants in one configuration.
 pub const TENANTS: usize = 1_000;
@@ -338,7 +338,7 @@ pub const MODEL_BYTES: usize = 160 * 1024;
 pub const MODEL_CHARS: usize = 220 * 1024;
 /// Longest value of traffic allocation and paces in the KV, in characters: paces of 10,000 campaigns, all of them
 /// sold-out offers.
-pub const STEERING_CHARS: usize = 360 * 1024;
+pub const ALLOCATION_CHARS: usize = 360 * 1024;
 /// Longest reason of a change in the audit trail, and longest name in it, in characters.
 pub const REASON_CHARS: usize = 200;
 /// Longest short text of an export, such as a name, in bytes.

@@ -83,7 +83,7 @@ planted_bugs! {
     /// The experiment sums of two people are not merged when a link makes them one person: experiments.
     AMergeKeepsTwoRecipients = "a-merge-keeps-two-recipients",
     /// An impression of an anonymous request is charged each time it is reported: budgets.
-    NobodysImpressionsCountAgain = "nobodys-impressions-count-again",
+    AnonymousImpressionsCountAgain = "anonymous-impressions-count-again",
     /// An object gives an offer code again to a person whose first browser was cut: offer_codes.
     CutVisitorKeepsOfferCode = "cut-visitor-keeps-offer-code",
     /// In a chain of matches between two members the strongest match stays out, not the weakest: people.

@@ -87,5 +87,5 @@ pub enum LinkClass {
     #[default]
     Shared,
     /// It links none of them: it was seen with more visitors than one person can have.
-    Crowded,
+    OversizedGroup,
 }

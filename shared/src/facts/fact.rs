@@ -112,8 +112,8 @@ pub enum FactKind {
         /// Source of the evidence.
         source: EvidenceSource,
     },
-    /// Permanent removal of all data of the visitor, unless it is [`VisitorId::NOBODY`], and of all visitors that were
-    /// seen with `id` before the erasure was received. The fact's id is the receipt.
+    /// Permanent removal of all data of the visitor, unless it is [`VisitorId::ANONYMOUS`], and of all visitors that
+    /// were seen with `id` before the erasure was received. The fact's id is the receipt.
     Erasure {
         /// Extent of the erasure.
         scope: ErasureScope,
@@ -247,7 +247,7 @@ impl Fact {
     pub fn is_admins(&self) -> bool {
         match &self.what {
             FactKind::Cancellation { .. } | FactKind::Evidence { .. } => true,
-            FactKind::Erasure { .. } => self.visitor == VisitorId::NOBODY,
+            FactKind::Erasure { .. } => self.visitor == VisitorId::ANONYMOUS,
             _ => false,
         }
     }

@@ -88,7 +88,7 @@ pub enum FlagReason {
     /// It would join two people with different ids of a unique kind.
     JoinsTwoPeople,
     /// The id was seen with more visitors than one person can have (an oversized group).
-    Crowded,
+    OversizedGroup,
 }
 
 impl FlagReason {
@@ -98,7 +98,7 @@ impl FlagReason {
         match self {
             Self::SecondUnique => 1,
             Self::JoinsTwoPeople => 2,
-            Self::Crowded => 3,
+            Self::OversizedGroup => 3,
         }
     }
 
@@ -107,7 +107,7 @@ impl FlagReason {
     pub fn from_number(number: u8) -> Self {
         match number {
             1 => Self::SecondUnique,
-            3 => Self::Crowded,
+            3 => Self::OversizedGroup,
             _ => Self::JoinsTwoPeople,
         }
     }
@@ -118,7 +118,7 @@ impl FlagReason {
         match self {
             Self::SecondUnique => "second_unique",
             Self::JoinsTwoPeople => "joins_two_people",
-            Self::Crowded => "crowded",
+            Self::OversizedGroup => "oversized_group",
         }
     }
 }

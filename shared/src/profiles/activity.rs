@@ -8,7 +8,9 @@ use crate::base::ids::Millis;
 use crate::base::packed::{self, PackedReader};
 use crate::base::time::HOUR_MS;
 
-pub use best::{BestHour, BestTime, BestTimeSource, LEAST_FACTS, PersonHabits, PopulationActivity, PriorActivity};
+pub use best::{
+    BestHour, BestSendTime, BestSendTimeSource, LEAST_FACTS, PersonHabits, PopulationActivity, PriorActivity,
+};
 pub use offset::{UtcOffset, ZoneOffsets};
 
 /// Hours of a week in UTC, from Monday 00:00.

@@ -162,7 +162,7 @@ pub struct Profile {
     pub(crate) exposures: Exposures,
     pub(crate) offer_codes: HeldSlots,
     pub(crate) events: VisitorEvents,
-    pub(crate) rhythm: ActivityHistogram,
+    pub(crate) activity: ActivityHistogram,
     pub(crate) orders: VisitorOrders,
 }
 
@@ -215,7 +215,7 @@ impl Profile {
             FactKind::Track { .. } | FactKind::Alias { .. } | FactKind::Withdrawal | FactKind::Attributes { .. } => {}
         }
         if fact.is_activity() {
-            self.rhythm.add(fact.at);
+            self.activity.add(fact.at);
         }
         let (first, last) = self.seen.unwrap_or((fact.at, fact.at));
         self.seen = Some((first.min(fact.at), last.max(fact.at)));
@@ -276,8 +276,8 @@ impl Profile {
 
     /// The visitor's activity per hour of the week.
     #[must_use]
-    pub fn rhythm(&self) -> &ActivityHistogram {
-        &self.rhythm
+    pub fn activity(&self) -> &ActivityHistogram {
+        &self.activity
     }
 
     /// The visitor's segments.

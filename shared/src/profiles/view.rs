@@ -13,7 +13,7 @@ use crate::facts::fact::PURCHASE;
 use crate::facts::offer_slots::HeldSlots;
 use crate::facts::orders::{self, OrderPurchase, VisitorOrders};
 use crate::facts::segments::{self, PackedSegments, SegmentId};
-use crate::profiles::activity::BestTime;
+use crate::profiles::activity::BestSendTime;
 use crate::profiles::membership::{Membership, Memberships};
 use crate::profiles::profile::{KnownVisitor, MissingParts, ProfileTotals, SubProfile};
 
@@ -31,7 +31,7 @@ pub struct Snapshot {
     /// The sub-profiles of the visitors, the visitor's own included.
     pub profiles: BTreeMap<VisitorId, SubProfile>,
     /// The person's best send time; `None` if too little is known.
-    pub best: Option<BestTime>,
+    pub best: Option<BestSendTime>,
 }
 
 impl Snapshot {
@@ -211,7 +211,7 @@ impl<'a> PersonView<'a> {
 
     /// The person's best send time, from the newest snapshot.
     #[must_use]
-    pub fn best(&self) -> Option<BestTime> {
+    pub fn best(&self) -> Option<BestSendTime> {
         let dated = self.view.best.iter().filter(|(visitor, _)| self.members.binary_search(visitor).is_ok());
         dated.map(|(_, dated)| *dated).max().map(|(_, best)| best)
     }
@@ -268,7 +268,7 @@ pub struct JoinedView {
     known: BTreeMap<VisitorId, KnownVisitor>,
     memberships: Memberships,
     /// The best send time in each visitor's newest snapshot.
-    best: BTreeMap<VisitorId, (SnapshotVersion, BestTime)>,
+    best: BTreeMap<VisitorId, (SnapshotVersion, BestSendTime)>,
     /// Missing parts in addition to those in the snapshots.
     missing: MissingParts,
 }

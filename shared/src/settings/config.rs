@@ -194,8 +194,8 @@ pub struct IdKind {
     pub unique: bool,
     /// Most visitors that an id of a kind that is not unique may have; an id seen with more belongs to no person and
     /// links nothing. 2 to 10,000; default 1,000. The visitors of a unique id are always one person.
-    #[serde(default = "default_crowd", skip_serializing)]
-    pub crowd: u32,
+    #[serde(default = "default_group_limit", skip_serializing)]
+    pub group_limit: u32,
 }
 
 impl IdKind {
@@ -211,11 +211,11 @@ fn default_purposes() -> Vec<u8> {
 }
 
 fn default_kinds() -> Vec<IdKind> {
-    vec![IdKind { name: "member".to_owned(), code: 1, unique: true, crowd: default_crowd() }]
+    vec![IdKind { name: "member".to_owned(), code: 1, unique: true, group_limit: default_group_limit() }]
 }
 
-fn default_crowd() -> u32 {
-    limits::CROWD
+fn default_group_limit() -> u32 {
+    limits::GROUP_LIMIT
 }
 
 fn default_threshold() -> f64 {
@@ -310,8 +310,8 @@ impl TenantConfig {
     /// stands for all.
     #[must_use]
     pub fn group_limit(&self, code: KindCode) -> u32 {
-        let most = if self.is_unique(code) { limits::LARGE } else { limits::CROWD_MOST };
-        self.kind_of(code).map_or(limits::CROWD, |k| k.crowd).min(most)
+        let most = if self.is_unique(code) { limits::LARGE } else { limits::GROUP_LIMIT_MOST };
+        self.kind_of(code).map_or(limits::GROUP_LIMIT, |k| k.group_limit).min(most)
     }
 
     /// Smallest weight at which evidence links; a login's weight if the configured threshold is invalid.
@@ -323,7 +323,7 @@ impl TenantConfig {
     /// The largest such bound of all kinds.
     #[must_use]
     pub fn largest_group_limit(&self) -> u32 {
-        self.kinds.iter().map(|kind| kind.crowd).max().unwrap_or(limits::CROWD)
+        self.kinds.iter().map(|kind| kind.group_limit).max().unwrap_or(limits::GROUP_LIMIT)
     }
 
     /// How an id of this kind links visitors; `is_over`: it was seen with more visitors than its bound.
@@ -331,7 +331,7 @@ impl TenantConfig {
     pub fn class(&self, code: KindCode, is_over: bool) -> LinkClass {
         match (self.is_unique(code), is_over) {
             (true, _) => LinkClass::Unique,
-            (false, true) => LinkClass::Crowded,
+            (false, true) => LinkClass::OversizedGroup,
             (false, false) => LinkClass::Shared,
         }
     }
@@ -419,8 +419,11 @@ impl TenantConfig {
             if kind.code == 0 || codes.contains(&kind.code) {
                 found.say(format!("{here}.code"), "a number from 1 to 255 that no other kind has is needed");
             }
-            if !(2..=limits::CROWD_MOST).contains(&kind.crowd) {
-                found.say(format!("{here}.crowd"), format!("a number from 2 to {} is needed", limits::CROWD_MOST));
+            if !(2..=limits::GROUP_LIMIT_MOST).contains(&kind.group_limit) {
+                found.say(
+                    format!("{here}.group_limit"),
+                    format!("a number from 2 to {} is needed", limits::GROUP_LIMIT_MOST),
+                );
             }
             found.unique(&here, "name", &mut names, &kind.name);
             codes.push(kind.code);
@@ -499,7 +502,7 @@ mod tests {
     fn every_problem_is_named_with_its_path() {
         let config = config(
             r#"{"tenant":[{"name":"Pub!","hosts":["a/b"],"origins":["pub.example"],"tcf_purposes":[0],"link_threshold":0.0,
-               "kinds":[{"name":"member","code":0,"unique":true},{"name":"member","code":0,"unique":true,"crowd":1},
+               "kinds":[{"name":"member","code":0,"unique":true},{"name":"member","code":0,"unique":true,"group_limit":1},
                {"name":"visitor","code":3}]},
                {"name":"Pub!","hosts":["A/b"],"proof_header":"","mint_limit":"a b","most_value_micros":0}]}"#,
         );
@@ -518,7 +521,7 @@ mod tests {
             "tenant[0].kinds",
             "tenant[0].kinds[0].code",
             "tenant[0].kinds[1].name",
-            "tenant[0].kinds[1].crowd",
+            "tenant[0].kinds[1].group_limit",
             "tenant[0].kinds[2].name",
         ] {
             assert!(paths.iter().any(|p| p == path), "{path} is missing in {paths:?}");

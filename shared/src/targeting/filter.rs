@@ -236,7 +236,7 @@ impl FieldCondition {
             _ if subject.has_page_gap(self.field) => holds,
             read => match subject.gaps() {
                 Some(gaps) if self.field == FilterField::Segments => self.test.is_settled_by(gaps.segments),
-                Some(gaps) if self.field.is_of_person() || self.field == FilterField::BestTime => {
+                Some(gaps) if self.field.is_of_person() || self.field == FilterField::BestSendTime => {
                     !matches!(read, FieldReading::Unknown) && gaps.is_certain(self.field)
                 }
                 _ => !matches!(read, FieldReading::Unknown),

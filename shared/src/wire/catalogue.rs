@@ -22,13 +22,13 @@ const FORM: u8 = 1;
 const DOCUMENT: &str = "k1";
 const POINTER: &str = "p1";
 const MODEL: &str = "w1";
-const STEERING: &str = "s1";
+const ALLOCATION: &str = "s1";
 /// Bounds of a pointer, and of the envelope of a model or a document: some numbers and one byte string. The text has
 /// its own bound.
 const ENVELOPE: FormBounds = FormBounds { bytes: limits::CATALOGUE_CHARS, items: 64, levels: 8 };
 /// Per campaign, a pace has seven items and a sold-out code one.
 const SHARES: FormBounds = FormBounds {
-    bytes: limits::STEERING_CHARS,
+    bytes: limits::ALLOCATION_CHARS,
     items: 8 * limits::CATALOGUE_ROWS + limits::EXPERIMENTS * (limits::EXPERIMENT_ARMS + 8) + 64,
     levels: 8,
 };
@@ -74,7 +74,7 @@ struct PublishedModelForm {
 
 /// [`TrafficAllocation`], with the version of its publication.
 #[derive(Serialize, Deserialize)]
-struct SteeringForm {
+struct AllocationForm {
     #[serde(rename = "f")]
     form: u8,
     #[serde(rename = "p")]
@@ -162,13 +162,13 @@ pub fn decode_model(key: &str, value: &[u8]) -> Result<(SnapshotVersion, Model),
 /// Encodes the value of the traffic allocation's key, published under this version.
 ///
 /// # Errors
-/// [`WireError::TooLong`] over [`limits::STEERING_CHARS`].
-pub fn encode_steering(
+/// [`WireError::TooLong`] over [`limits::ALLOCATION_CHARS`].
+pub fn encode_allocation(
     key: &str,
     published: SnapshotVersion,
-    steering: &TrafficAllocation,
+    allocation: &TrafficAllocation,
 ) -> Result<String, WireError> {
-    let TrafficAllocation { at, shares, paces, given_out, materialised } = steering;
+    let TrafficAllocation { at, shares, paces, given_out, materialised } = allocation;
     let shares =
         shares.iter().map(|(experiment, shares)| SharesForm { experiment: *experiment, shares: shares.clone() });
     let paces = paces.iter().map(|(campaign, CampaignPace { from, to })| PaceForm {
@@ -176,7 +176,7 @@ pub fn encode_steering(
         from: *from,
         to: *to,
     });
-    let bytes = cbor::encode(&SteeringForm {
+    let bytes = cbor::encode(&AllocationForm {
         form: FORM,
         published: published.into(),
         at: *at,
@@ -185,17 +185,17 @@ pub fn encode_steering(
         given_out: given_out.iter().copied().collect(),
         materialised: materialised.iter().copied().collect(),
     });
-    let value = seal_value(STEERING, key, &bytes);
-    if value.len() > limits::STEERING_CHARS { Err(WireError::TooLong) } else { Ok(value) }
+    let value = seal_value(ALLOCATION, key, &bytes);
+    if value.len() > limits::ALLOCATION_CHARS { Err(WireError::TooLong) } else { Ok(value) }
 }
 
 /// Decodes the value of the traffic allocation's key.
 ///
 /// # Errors
 /// [`WireError`] for an invalid value.
-pub fn decode_steering(key: &str, value: &[u8]) -> Result<(SnapshotVersion, TrafficAllocation), WireError> {
-    let bytes = open_within(limits::STEERING_CHARS, STEERING, key, value)?;
-    let form: SteeringForm = cbor::decode(&bytes, FORM, SHARES)?;
+pub fn decode_allocation(key: &str, value: &[u8]) -> Result<(SnapshotVersion, TrafficAllocation), WireError> {
+    let bytes = open_within(limits::ALLOCATION_CHARS, ALLOCATION, key, value)?;
+    let form: AllocationForm = cbor::decode(&bytes, FORM, SHARES)?;
     let shares = parts::read_list(form.shares, limits::EXPERIMENTS, |SharesForm { experiment, shares }| {
         Ok((experiment, parts::read_list(shares, limits::EXPERIMENT_ARMS, Ok)?))
     })?;
@@ -204,14 +204,14 @@ pub fn decode_steering(key: &str, value: &[u8]) -> Result<(SnapshotVersion, Traf
     })?;
     let given_out = parts::read_list(form.given_out, limits::CATALOGUE_ROWS, Ok)?;
     let materialised = parts::read_list(form.materialised, limits::AUDIENCES, Ok)?;
-    let steering = TrafficAllocation {
+    let allocation = TrafficAllocation {
         at: form.at,
         shares: shares.into_iter().collect(),
         paces: paces.into_iter().collect(),
         given_out: given_out.into_iter().collect(),
         materialised: materialised.into_iter().collect(),
     };
-    Ok((form.published.into(), steering))
+    Ok((form.published.into(), allocation))
 }
 
 /// Encodes the value of a version's key: the document with its digest.
@@ -270,29 +270,29 @@ mod tests {
     }
 
     #[test]
-    fn a_steering_has_these_bytes_and_comes_back() {
+    fn an_allocation_has_these_bytes_and_comes_back() {
         let published = SnapshotVersion { restore: 1, counter: 2 };
         let shares = [(3, vec![4, 5])].into();
         let given_out = [24, 25].into();
         let paces = [(7, CampaignPace { from: 8, to: 9 })].into();
-        let steering = TrafficAllocation { at: 6, shares, paces, given_out, materialised: [10].into() };
-        let value = encode_steering(KEY, published, &steering).unwrap();
+        let allocation = TrafficAllocation { at: 6, shares, paces, given_out, materialised: [10].into() };
+        let value = encode_allocation(KEY, published, &allocation).unwrap();
         let bytes = b"\xa7\x61f\x01\x61p\xa2\x61r\x01\x61c\x02\x61a\x06\x61s\x81\xa2\x61x\x03\x61s\x82\x04\x05\x61c\x81\xa3\x61c\x07\x61f\x08\x61t\x09\x61g\x82\x18\x18\x18\x19\x61m\x81\x0a";
-        assert_eq!(value, seal_value(STEERING, KEY, bytes));
-        assert_eq!(decode_steering(KEY, value.as_bytes()).unwrap(), (published, steering));
-        assert_eq!(decode_steering("c:pub:8", value.as_bytes()), Err(WireError::Checksum));
+        assert_eq!(value, seal_value(ALLOCATION, KEY, bytes));
+        assert_eq!(decode_allocation(KEY, value.as_bytes()).unwrap(), (published, allocation));
+        assert_eq!(decode_allocation("c:pub:8", value.as_bytes()), Err(WireError::Checksum));
         // The largest possible value fits.
         let shares = |n| (u32::MAX - n, vec![10_000; limits::EXPERIMENT_ARMS]);
         let pace = |n| (u32::MAX - n, CampaignPace { from: 999_999, to: 1_000_000 });
-        let steering = TrafficAllocation {
+        let allocation = TrafficAllocation {
             at: u64::MAX,
             shares: (0..u32::try_from(limits::EXPERIMENTS).unwrap()).map(shares).collect(),
             paces: (0..u32::try_from(limits::CATALOGUE_ROWS).unwrap()).map(pace).collect(),
             given_out: (0..u32::try_from(limits::CATALOGUE_ROWS).unwrap()).map(|n| u32::MAX - n).collect(),
             materialised: (0..u32::try_from(limits::AUDIENCES).unwrap()).map(|n| u32::MAX - n).collect(),
         };
-        let value = encode_steering(KEY, published, &steering).unwrap();
-        assert_eq!(decode_steering(KEY, value.as_bytes()).unwrap(), (published, steering));
+        let value = encode_allocation(KEY, published, &allocation).unwrap();
+        assert_eq!(decode_allocation(KEY, value.as_bytes()).unwrap(), (published, allocation));
     }
 
     #[test]

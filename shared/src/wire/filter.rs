@@ -120,7 +120,7 @@ enum FieldForm {
     #[serde(rename = "l")]
     LastSeen,
     #[serde(rename = "b")]
-    BestTime,
+    BestSendTime,
     #[serde(rename = "u")]
     Url,
     #[serde(rename = "k")]
@@ -227,7 +227,7 @@ impl From<FilterField> for FieldForm {
             FilterField::Devices => Self::Devices,
             FilterField::FirstSeen => Self::FirstSeen,
             FilterField::LastSeen => Self::LastSeen,
-            FilterField::BestTime => Self::BestTime,
+            FilterField::BestSendTime => Self::BestSendTime,
             FilterField::Url => Self::Url,
             FilterField::Keywords => Self::Keywords,
             FilterField::ViewType => Self::ViewType,
@@ -340,7 +340,7 @@ impl FilterReader {
             FieldForm::Devices => FilterField::Devices,
             FieldForm::FirstSeen => FilterField::FirstSeen,
             FieldForm::LastSeen => FilterField::LastSeen,
-            FieldForm::BestTime => FilterField::BestTime,
+            FieldForm::BestSendTime => FilterField::BestSendTime,
             FieldForm::Url => FilterField::Url,
             FieldForm::Keywords => FilterField::Keywords,
             FieldForm::ViewType => FilterField::ViewType,

@@ -15,7 +15,7 @@ use crate::base::ids::{Epoch, SnapshotVersion, VisitorId};
 use crate::base::limits;
 use crate::base::packed::{self, PackedReader, SharedBytes};
 use crate::facts::attributes::{self, ValueKind};
-use crate::profiles::activity::BestTime;
+use crate::profiles::activity::BestSendTime;
 use crate::profiles::membership::{Membership, VisitorCut};
 use crate::profiles::profile::SubProfile;
 use crate::profiles::view::{Snapshot, StoredValue};
@@ -49,7 +49,7 @@ struct SnapshotForm {
     /// Column, by visitor: its id, its version, its packed profile.
     #[serde(rename = "p")]
     profiles: ByteBuf,
-    /// In the form of [`BestTime::pack`].
+    /// In the form of [`BestSendTime::pack`].
     #[serde(rename = "b", skip_serializing_if = "Option::is_none")]
     best: Option<u16>,
 }
@@ -212,7 +212,7 @@ impl From<&Snapshot> for SnapshotForm {
             unique: parts::put_hashes(&snapshot.unique),
             membership: MembershipForm::from(&snapshot.membership),
             profiles: ByteBuf::from(profiles),
-            best: snapshot.best.map(BestTime::pack),
+            best: snapshot.best.map(BestSendTime::pack),
         }
     }
 }
@@ -238,7 +238,7 @@ impl TryFrom<SnapshotForm> for Snapshot {
             unique: parts::read_hashes(form.unique, limits::KEYS_A_PURPOSE)?,
             membership,
             profiles,
-            best: form.best.map(|packed| BestTime::read(packed).ok_or(WireError::Range)).transpose()?,
+            best: form.best.map(|packed| BestSendTime::read(packed).ok_or(WireError::Range)).transpose()?,
         })
     }
 }

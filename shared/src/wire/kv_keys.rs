@@ -43,8 +43,8 @@ pub fn pointer_key(tenant: &TenantId) -> String {
 
 /// The key of the tenant's traffic allocation and paces.
 #[must_use]
-pub fn steering_key(tenant: &TenantId) -> String {
-    format!("c:{tenant}:steering")
+pub fn allocation_key(tenant: &TenantId) -> String {
+    format!("c:{tenant}:allocation")
 }
 
 /// The number of [`standing_keys`].
@@ -53,5 +53,5 @@ pub const STANDING_KEYS: usize = 3;
 /// The keys that every isolate reads regularly: the pointer, the model and the traffic allocation, in this order.
 #[must_use]
 pub fn standing_keys(tenant: &TenantId) -> [String; STANDING_KEYS] {
-    [pointer_key(tenant), model_key(tenant), steering_key(tenant)]
+    [pointer_key(tenant), model_key(tenant), allocation_key(tenant)]
 }

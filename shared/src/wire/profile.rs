@@ -54,7 +54,7 @@ struct ProfileForm {
     segments: ByteBuf,
     /// Column in the form of [`ActivityHistogram::pack`].
     #[serde(rename = "y", default, skip_serializing_if = "<[u8]>::is_empty")]
-    rhythm: ByteBuf,
+    activity: ByteBuf,
     /// Column in the form of [`VisitorOrders::pack`].
     #[serde(rename = "d", default, skip_serializing_if = "<[u8]>::is_empty")]
     orders: ByteBuf,
@@ -91,7 +91,7 @@ pub fn encode_profile(visitor: VisitorId, profile: &Profile) -> Vec<u8> {
         newest: ByteBuf::from(put_newest(&profile.newest)),
         actions: ByteBuf::from(actions),
         segments: ByteBuf::from(segments),
-        rhythm: ByteBuf::from(profile.rhythm.pack()),
+        activity: ByteBuf::from(profile.activity.pack()),
         orders: ByteBuf::from(profile.orders.pack()),
     });
     bytes.extend(sum_of(visitor, &bytes).to_be_bytes());
@@ -133,7 +133,7 @@ pub fn decode_profile(visitor: VisitorId, bytes: &[u8]) -> Result<Profile, WireE
         newest: newest(&form.newest, form.floor)?,
         actions,
         segments: decode_segments(&form.segments)?,
-        rhythm: ActivityHistogram::read(&form.rhythm).ok_or(WireError::Malformed)?,
+        activity: ActivityHistogram::read(&form.activity).ok_or(WireError::Malformed)?,
         orders: VisitorOrders::read(&form.orders).ok_or(WireError::Malformed)?,
         ..Profile::default()
     })

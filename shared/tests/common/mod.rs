@@ -11,7 +11,7 @@ use causeway_shared::facts::actions::{ActionType, AdAction, AdEntity, InsertionH
 use causeway_shared::facts::attributes::{AttributeValue, NameToken};
 use causeway_shared::facts::fact::{Fact, FactKind, PURCHASE};
 use causeway_shared::facts::segments::{SegmentId, SegmentState};
-use causeway_shared::profiles::activity::BestTime;
+use causeway_shared::profiles::activity::BestSendTime;
 use causeway_shared::profiles::membership::{Membership, VisitorCut};
 use causeway_shared::profiles::profile::{
     KnownVisitor, LaterPage, Profile, ProfileTotals, QueriedNames, SnapshotRoom, SubProfile,
@@ -352,6 +352,7 @@ fn snapshot(histories: &[History], owner: usize, step: usize, admitted: u8, epoc
             cuts.iter().map(|(_, h)| h.visitor),
         ),
         profiles,
-        best: (step % 3 != 2).then(|| BestTime { utc_hour_of_week: scramble(step as u64) as u8 % 168, confidence: 50 }),
+        best: (step % 3 != 2)
+            .then(|| BestSendTime { utc_hour_of_week: scramble(step as u64) as u8 % 168, confidence: 50 }),
     }
 }

@@ -221,7 +221,7 @@ impl Model {
     /// Every visitor with a fact, except erased visitors.
     #[must_use]
     pub fn owners(&self) -> BTreeSet<Owner> {
-        let named = self.facts.keys().filter(|(_, visitor, _)| *visitor != VisitorId::NOBODY);
+        let named = self.facts.keys().filter(|(_, visitor, _)| *visitor != VisitorId::ANONYMOUS);
         named.map(|(tenant, visitor, _)| (tenant.clone(), *visitor)).filter(|o| !self.erased.contains(o)).collect()
     }
 

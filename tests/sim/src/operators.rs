@@ -246,7 +246,7 @@ fn erase_member(world: &mut World) {
     let Some(hash) = hashes.next() else { return };
     let id = Some(AlternateId { kind: MEMBER, hash });
     let scope = if world.dice.chance(500) { ErasureScope::Person } else { ErasureScope::Visitor };
-    say(world, &setup::tenant(place), VisitorId::NOBODY, FactKind::Erasure { scope, id, also: hashes.collect() });
+    say(world, &setup::tenant(place), VisitorId::ANONYMOUS, FactKind::Erasure { scope, id, also: hashes.collect() });
 }
 
 /// An operator applies a catalogue, or rolls back to the previous version.

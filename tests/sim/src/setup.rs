@@ -37,7 +37,8 @@ pub fn config() -> EdgeConfig {
     let of = |name: &&str| {
         json!({
             "name": name, "hosts": [format!("{name}.example")], "no_signal": "allow", "link_threshold": THRESHOLD.as_f64(),
-            "kinds": [{ "name": "member", "code": 1, "unique": true, "crowd": 3 }, { "name": "partner", "code": 2 }],
+            "kinds": [{ "name": "member", "code": 1, "unique": true, "group_limit": 3 },
+                { "name": "partner", "code": 2 }],
             "proof_header": "x-member-proof", "house_ad": { "id": "house" }, "house_landing": "https://pub.example/",
         })
     };

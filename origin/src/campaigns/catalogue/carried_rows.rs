@@ -10,7 +10,7 @@ use rusqlite::types::Value;
 use crate::base::integers::signed;
 use crate::outbox::kv_key::KvKey;
 use crate::store::StoreError;
-use crate::store::tables::{catalogue_current, catalogues, models, steering};
+use crate::store::tables::{catalogue_current, catalogues, models, traffic_allocation};
 use crate::store::unread_parts::UnreadParts;
 
 /// Tenant numbers of the restored store, by the tenant numbers of the replaced store.
@@ -186,8 +186,10 @@ pub fn renew_pointers(conn: &Connection, now: Millis) -> Result<Vec<(i64, u16, [
 /// [`StoreError::Sqlite`].
 pub fn standing_pointers(conn: &Connection) -> Result<Vec<(i64, u16, [u8; 16])>, StoreError> {
     let mut subjects = Vec::new();
-    let tenants =
-        [("models", models::MODELS_TENANTS, KvKey::Model), ("steering", steering::STEERING_TENANTS, KvKey::Steering)];
+    let tenants = [
+        ("models", models::MODELS_TENANTS, KvKey::Model),
+        ("traffic_allocation", traffic_allocation::TRAFFIC_ALLOCATION_TENANTS, KvKey::Allocation),
+    ];
     for (table, read, of) in tenants {
         if conn.table_exists(None, table)? {
             let (kind, subject) = of.columns();

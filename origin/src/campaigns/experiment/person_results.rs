@@ -94,7 +94,9 @@ pub(super) fn person_changed(
     }
     let after = match found {
         // An oversized group is a shared login whose arms say nothing about a person.
-        Some((tenant, devices)) if devices <= limits::CROWD => compute_results(conn, &counted.of(tenant).of, person)?,
+        Some((tenant, devices)) if devices <= limits::GROUP_LIMIT => {
+            compute_results(conn, &counted.of(tenant).of, person)?
+        }
         _ => BTreeMap::new(),
     };
     for ((tenant, experiment), row) in &before {

@@ -499,7 +499,7 @@ mod tests {
     #[test]
     fn people_of_a_send_are_not_compared_with_shares_other_than_those_of_its_draw() {
         const SEND: &str =
-            "INSERT INTO sends (send, tenant, name, filter, count, experiment, webhook, per_second, random, asked,
+            "INSERT INTO sends (send, tenant, name, filter, count, experiment, webhook, per_second, random, requested,
             due, chosen, next) VALUES (1, ?1, 'may', '{}', 200, 'e', 0, 1, 7, ?2, ?2, 200, 200)";
         const TOLD: &str =
             "INSERT INTO send_people (send, place, visitor, arm, outcome, at) VALUES (1, 199, ?1, 1, 1, ?2)";

@@ -4,7 +4,7 @@ use causeway_shared::base::ids::{FactId, InsertionId, VisitorId};
 use causeway_shared::base::limits;
 use causeway_shared::base::time::DAY_MS;
 use causeway_shared::facts::actions::ViewType;
-use causeway_shared::wire::catalogue::decode_steering;
+use causeway_shared::wire::catalogue::decode_allocation;
 use causeway_shared::wire::kv_keys;
 use serde_json::{Value, json};
 
@@ -82,13 +82,13 @@ fn a_catalogue_part_that_cannot_be_read_holds_up_its_tenant_alone_until_the_file
         let facts = [
             action(visitor(1), n, NOW, ActionType::IMPRESSION, 1),
             page(visitor(n), n + 1, NOW),
-            action(VisitorId::NOBODY, n + 2, NOW, ActionType::IMPRESSION, 1),
+            action(VisitorId::ANONYMOUS, n + 2, NOW, ActionType::IMPRESSION, 1),
         ];
         let there = of(&origin, 1, NOW).1;
         assert_eq!(origin.send("demo", &facts).accepted, 0, "they wait");
         assert_eq!(origin.send("demo", &facts).accepted, 0);
         assert_eq!(origin.send("other", &[page(visitor(1), n, NOW)]).accepted, 1);
-        let renewed = origin.drain(10).into_iter().any(|write| write.key.ends_with("steering"));
+        let renewed = origin.drain(10).into_iter().any(|write| write.key.ends_with("allocation"));
         assert!(!renewed, "nothing of a tenant that waits is renewed");
         let rules = &origin.rules;
         let given = || Ok(crate::store::write_txn::TxnInputs { now: NOW, random: [u8::try_from(n).unwrap(); 32] });
@@ -113,7 +113,7 @@ fn a_catalogue_part_that_cannot_be_read_holds_up_its_tenant_alone_until_the_file
 fn stored_paces_that_cannot_be_read_are_made_from_the_start() {
     let mut origin = origin(|_| {});
     origin.drain(10);
-    origin.conn.execute("UPDATE steering SET value = '{'", []).unwrap();
+    origin.conn.execute("UPDATE traffic_allocation SET value = '{'", []).unwrap();
     origin.now += 60_000;
     origin.drain(10);
     assert!(allocation::load_newest(&origin.conn, origin.tenant("demo").no).unwrap().unwrap().paces.contains_key(&1));
@@ -389,7 +389,7 @@ fn a_purchase_is_paid_for_by_when_it_was_received_whatever_the_browsers_clock_sa
 #[test]
 fn what_nobody_saw_is_paid_for_once_and_is_nobodys_history() {
     let mut origin = origin(|_| {});
-    let seen = |n, campaign| action(VisitorId::NOBODY, n, NOW, ActionType::IMPRESSION, campaign);
+    let seen = |n, campaign| action(VisitorId::ANONYMOUS, n, NOW, ActionType::IMPRESSION, campaign);
     for (facts, new) in [(vec![seen(1, 1), seen(2, 1), seen(1, 1)], 2), (vec![seen(2, 1), seen(3, 5)], 1)] {
         assert_eq!(origin.send("demo", &facts).accepted, new);
     }
@@ -397,12 +397,12 @@ fn what_nobody_saw_is_paid_for_once_and_is_nobodys_history() {
     let count = |origin: &Origin, table: &str| {
         origin.conn.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get::<_, i64>(0)).unwrap()
     };
-    assert_eq!((count(&origin, "visitors"), count(&origin, "nobodys_facts")), (0, 2));
+    assert_eq!((count(&origin, "visitors"), count(&origin, "anonymous_facts")), (0, 2));
     // The action is retained for as long as its fact could be repeated.
     for (later, retained) in [(limits::FACT_ID_KEEP_MS, 2), (limits::FACT_ID_KEEP_MS + DAY_MS, 0)] {
         origin.now = NOW + later;
         origin.drain(10);
-        assert_eq!(count(&origin, "nobodys_facts"), retained, "{later}");
+        assert_eq!(count(&origin, "anonymous_facts"), retained, "{later}");
     }
 }
 
@@ -438,15 +438,15 @@ fn each_minute_the_paces_are_published_and_follow_what_was_spent() {
         let writes = origin.drain(100);
         kv.extend(writes.iter().filter_map(|write| Some((write.key.clone(), write.value.clone()?))));
         origin.acknowledge(&writes);
-        let key = kv_keys::steering_key(&origin.tenant("demo").id);
-        let (_, steering) = decode_steering(&key, kv.get(&key)?.as_bytes()).unwrap();
-        origin.now += limits::STEERING_MS;
-        Some((steering.at, steering.paces.get(&1).copied()?, steering.paces.contains_key(&5)))
+        let key = kv_keys::allocation_key(&origin.tenant("demo").id);
+        let (_, allocation) = decode_allocation(&key, kv.get(&key)?.as_bytes()).unwrap();
+        origin.now += limits::ALLOCATION_MS;
+        Some((allocation.at, allocation.paces.get(&1).copied()?, allocation.paces.contains_key(&5)))
     };
     let first = minute(&mut origin).unwrap();
     assert_eq!((first.0, first.1.from, first.2), (NOW, 0, false), "one without a budget has no pace");
     let second = minute(&mut origin).unwrap();
-    assert!(second.0 == NOW + limits::STEERING_MS && second.1.to > first.1.to, "{second:?}");
+    assert!(second.0 == NOW + limits::ALLOCATION_MS && second.1.to > first.1.to, "{second:?}");
     // 500 impressions are paid for in a day, and they came at once.
     let facts: Vec<Fact> = (0..500).map(|n| action(visitor(n), n, origin.now, ActionType::IMPRESSION, 1)).collect();
     origin.send("demo", &facts);

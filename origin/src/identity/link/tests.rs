@@ -349,7 +349,7 @@ fn an_oversized_group_is_counted_by_visitors_and_not_by_repeated_evidence() {
             FactKind::Evidence { id, also: Vec::new(), weight: EvidenceWeight(800), source: EvidenceSource::Model },
         )],
     );
-    assert_eq!(members(&origin, A), visitors(&[A]), "three are a crowd");
+    assert_eq!(members(&origin, A), visitors(&[A]), "three are an oversized group");
 }
 
 /// Links a visitor with a raw partner id, as an operator does.

@@ -110,7 +110,7 @@ fn a_visitor_that_leaves_a_large_person_is_cut_from_every_snapshot_in_steps() {
     let (steps, rows) = cost(&mut origin, |origin| {
         origin.admin("demo", &[fact(visitor(10), 901, NOW + 2, FactKind::Cancellation { id })]);
     });
-    assert!(rows < 3 * u64::from(limits::CROWD), "{steps} instructions, {rows} rows");
+    assert!(rows < 3 * u64::from(limits::GROUP_LIMIT), "{steps} instructions, {rows} rows");
     is_right(&origin);
     let (left, rest) = (origin.person("demo", visitor(77_777)), origin.person("demo", visitor(20)));
     assert_eq!((left.devices, left.master, rest.devices, rest.master), (2, visitor(10), MANY - 1, visitor(20)));
@@ -176,7 +176,7 @@ fn erasing_a_visitor_of_a_large_person_costs_as_much_as_its_withdrawal() {
     assert!(named(&kv, visitor(10)) > 40 && holds(&kv));
     let receipt = erased(10).id;
     let (steps, rows) = cost(&mut origin, |origin| origin.admin("demo", &[erased(10)]));
-    assert!(rows < 3 * u64::from(limits::CROWD), "{steps} instructions, {rows} rows");
+    assert!(rows < 3 * u64::from(limits::GROUP_LIMIT), "{steps} instructions, {rows} rows");
     is_right(&origin);
     assert_eq!([20, 77_777].map(|v| origin.person("demo", visitor(v)).devices), [MANY - 1, 1]);
     let mut calls = 0;
@@ -345,7 +345,7 @@ fn hex(bytes: &[u8]) -> String {
 
 #[test]
 fn an_id_of_an_oversized_group_links_no_visitors() {
-    let mut origin = Origin::of_crowd(20);
+    let mut origin = Origin::of_group_limit(20);
     let id = |origin: &Origin| origin.id("demo", KindCode(2), "0.0.0.0");
     let seen = |origin: &mut Origin, v: u32| {
         let facts = [page(visitor(v), 1, NOW), alias(visitor(v), 2, NOW + u64::from(v), id(origin))];
@@ -370,7 +370,7 @@ fn an_id_of_an_oversized_group_links_no_visitors() {
 
 #[test]
 fn an_id_with_thousands_of_weak_ties_prevents_no_link() {
-    let mut origin = Origin::of_crowd(20);
+    let mut origin = Origin::of_group_limit(20);
     let id = origin.id("demo", KindCode(2), "unknown");
     let most = u32::try_from(limits::AROUND_VISITORS).unwrap() + 100;
     let pages: Vec<Fact> = (1..=most).map(|v| page(visitor(v), 1, NOW)).collect();
@@ -394,7 +394,7 @@ fn an_id_with_thousands_of_weak_ties_prevents_no_link() {
 
 #[test]
 fn an_id_that_thousands_bring_at_once_unlinks_its_earlier_visitors() {
-    let mut origin = Origin::of_crowd(100);
+    let mut origin = Origin::of_group_limit(100);
     let id = origin.id("demo", KindCode(2), "0.0.0.0");
     let seen = |v: u32| [page(visitor(v), 1, NOW), alias(visitor(v), 2, NOW + u64::from(v), id)];
     origin.send("demo", &(1..=90).flat_map(seen).collect::<Vec<_>>());
@@ -470,7 +470,8 @@ fn visitors_that_withdraw_at_once_leave_a_chain_over_the_bound() {
     let chain = |origin: &Origin| -> Vec<Fact> {
         let of = |n: u32| {
             let id = origin.id("demo", KindCode(2), &format!("household {n}"));
-            (0..=limits::CROWD - 100).map(move |v| alias(visitor(1 + n * (limits::CROWD - 100) + v), n, NOW, id))
+            (0..=limits::GROUP_LIMIT - 100)
+                .map(move |v| alias(visitor(1 + n * (limits::GROUP_LIMIT - 100) + v), n, NOW, id))
         };
         (0..12).flat_map(of).collect()
     };
@@ -499,7 +500,7 @@ fn visitors_that_withdraw_at_once_leave_a_chain_over_the_bound() {
         let gone = [40, 1_200, 2_400, 50].map(|v| v + how);
         origin.admin("demo", &gone.map(|v| leave(v, how)));
         assert_eq!(gone.map(|v| origin.person("demo", visitor(v)).devices), [1; 4]);
-        assert!(origin.person("demo", visitor(60)).devices > limits::CROWD);
+        assert!(origin.person("demo", visitor(60)).devices > limits::GROUP_LIMIT);
     }
 }
 

@@ -1,6 +1,6 @@
 //! The job `activity`: sums the activity histograms of all people.
 
-use crate::audience::best_times::ActivitySums;
+use crate::audience::best_send_times::ActivitySums;
 use crate::base::job_kinds::JobKind;
 use crate::jobs::context::{BackgroundJob, JobContext, JobReport, PEOPLE};
 use crate::jobs::runs::JobRun;

@@ -32,7 +32,7 @@ const LOOK: Duration = Duration::from_secs(1);
 /// Most receivers called in parallel; each call takes a thread.
 const RECEIVERS: usize = 16;
 /// Most sends named in a report.
-const TOLD: usize = 100;
+const REPORTED: usize = 100;
 
 /// The job `send`: notifies the people that sends have drawn.
 #[derive(Debug)]
@@ -56,11 +56,11 @@ fn deliver_sends(context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport
     let due = send::due_sends(context.conn, (context.draw_inputs)()?.now)?;
     let failed = if run.request.dry_run { None } else { deliver_in_parallel(context)? };
     let mut reports = Vec::new();
-    for send in due.iter().take(TOLD) {
+    for send in due.iter().take(REPORTED) {
         let now = send::find_send(context.conn, send.tenant, &send.name)?;
         reports.extend(now.map(|send| send_report(&send, &context.rules.tenants)));
     }
-    Ok(JobReport { report: json!({ "sends": due.len(), "told": reports }), failed })
+    Ok(JobReport { report: json!({ "sends": due.len(), "reports": reports }), failed })
 }
 
 /// A send for a run's report, without its filter: a hundred filters would be too long.

@@ -25,7 +25,7 @@ use crate::store::tenants::TenantContext;
 use crate::store::{StoreError, TenantNo};
 
 /// Most audiences named in a report.
-const TOLD: usize = 100;
+const REPORTED: usize = 100;
 
 /// Report of a refresh. A dry run reports what it would do.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
@@ -89,7 +89,7 @@ fn refresh_audiences(context: &mut JobContext<'_>, run: &JobRun) -> Result<JobRe
             failed.get_or_insert_with(|| format!("segment {} of {}: {why}", audience.segment.0, refreshed.tenant));
             refreshed.error = Some(why);
         }
-        if all.len() < TOLD {
+        if all.len() < REPORTED {
             all.push(refreshed);
         }
     }

@@ -124,7 +124,7 @@ fn last_evidence(conn: &Connection, tenant: TenantNo, visitor: VisitorId) -> Res
 /// Receipt of one transaction. It is the same for the same rows of the same run.
 #[must_use]
 pub fn erasure_receipt(run: i64, started: Millis, last: i64) -> FactId {
-    FactId::of_message(VisitorId::NOBODY, &format!("retention {run} {started} {last}"))
+    FactId::of_message(VisitorId::ANONYMOUS, &format!("retention {run} {started} {last}"))
 }
 
 /// The visitors that still were not seen. To be called in the transaction that erases them, because some may have

@@ -66,7 +66,7 @@ fn a_timer_begins_nothing_that_goes_by_age_on_a_date_that_no_sync_vouches_for() 
 
 /// A send that cannot continue, which is recorded once.
 const SEND: &str =
-    "INSERT INTO sends (send, tenant, name, filter, count, experiment, webhook, per_second, random, asked, due,
+    "INSERT INTO sends (send, tenant, name, filter, count, experiment, webhook, per_second, random, requested, due,
     chosen, next) VALUES (1, ?1, 'may', '{}', 2, 'none', 0, 1, 7, ?2, ?2, NULL, 0)";
 
 #[test]

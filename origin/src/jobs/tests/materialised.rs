@@ -129,9 +129,9 @@ fn after_a_refresh_exactly_the_people_who_match_are_in_the_segment_whatever_othe
     world.keep(SEGMENT, &bonn(), 72, 24).unwrap();
     assert_eq!((world.refresh(), world.held(SEGMENT, 6)), ([3, 3, 1, 0], vec![0, 1, 2]));
     world.origin.drain(10);
-    let steered =
+    let allocation =
         crate::campaigns::allocation::load_newest(&world.origin.conn, world.origin.tenant("demo").no).unwrap().unwrap();
-    assert_eq!(steered.materialised, [SEGMENT.0].into(), "edges are notified");
+    assert_eq!(allocation.materialised, [SEGMENT.0].into(), "edges are notified");
 
     // Pages must not write the segment even if they do not know of the audience.
     world.origin.now += HOUR_MS;

@@ -49,13 +49,13 @@ fn flip(conn: &Connection, (table, column, rows): (&str, &str, &str), of: &[u8],
     was
 }
 
-fn set_aside(world: &World) -> Vec<i64> {
+fn quarantined(world: &World) -> Vec<i64> {
     let mut read = world.origin.conn.prepare("SELECT row FROM unreadable ORDER BY row").unwrap();
     read.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect()
 }
 
 #[test]
-fn a_flipped_bit_of_every_stored_form_of_a_visitor_is_found_and_the_visitor_set_aside() {
+fn a_flipped_bit_of_every_stored_form_of_a_visitor_is_found_and_the_visitor_quarantined() {
     let mut world = lived();
     let whole = world.all(JobKind::Scrub, false);
     assert_eq!(whole.outcome, Some(RunOutcome::Done), "{}", whole.report);
@@ -67,10 +67,10 @@ fn a_flipped_bit_of_every_stored_form_of_a_visitor_is_found_and_the_visitor_set_
             let was = flip(&world.origin.conn, form, visitor(1).as_bytes(), bit);
             let dry = world.all(JobKind::Scrub, true);
             assert_eq!(dry.report["damaged_visitors"], 1, "{form:?}, bit {bit}: {}", dry.report);
-            assert_eq!(set_aside(&world), Vec::<i64>::new(), "a dry run changes nothing");
+            assert_eq!(quarantined(&world), Vec::<i64>::new(), "a dry run changes nothing");
             let run = world.all(JobKind::Scrub, false);
             assert_eq!((run.outcome, &run.report["first"][0]["row"]), (Some(RunOutcome::Failed), &json!(row)));
-            assert_eq!(set_aside(&world), [row]);
+            assert_eq!(quarantined(&world), [row]);
             let (table, column, rows) = form;
             let mend = format!("UPDATE {table} SET {column} = ?2 WHERE {rows}");
             world.origin.conn.execute(&mend, (visitor(1).as_bytes(), was)).unwrap();
@@ -102,7 +102,7 @@ fn a_new_fact_of_a_visitor_with_flipped_fact_ids_waits() {
     // Counted a second time, the fact would also give the other visitor two pages.
     world.origin.send("demo", &[page(visitor(1), 1, NOW), page(visitor(2), 1, NOW)]);
     let pages = [1, 2].map(|v| world.origin.profile("demo", visitor(v)).totals().pages);
-    let waiting = "SELECT count(*) FROM set_aside WHERE row = ?1";
+    let waiting = "SELECT count(*) FROM quarantined_facts WHERE row = ?1";
     let waiting: i64 = world.origin.conn.query_row(waiting, [row], |row| row.get(0)).unwrap();
     assert_eq!((pages, waiting), ([1, 1], 1));
 }

@@ -24,7 +24,7 @@ use crate::store::names;
 use crate::testing::{NOW, Origin, fact, page, snapshot, visitor};
 
 /// Gives a visitor many segments, possibly segment 4242 and the attribute X, and then 18 KB of attributes.
-fn crowded(origin: &mut Origin, of: VisitorId, is_suppressed: bool) {
+fn overfill(origin: &mut Origin, of: VisitorId, is_suppressed: bool) {
     let held = |id: u32| {
         let attributes = (0..4).map(|token| (token, i32::MAX - i32::from(token)));
         (SegmentId(id), SegmentState::held(HourStamp(184_104), attributes))
@@ -84,8 +84,8 @@ fn outcomes(origin: &Origin, of: VisitorId, ads: usize) -> BTreeMap<String, Stri
 fn a_suppression_never_fails_open_and_what_a_catalogue_newly_names_is_published_again() {
     let mut origin = Origin::new();
     let mut kv = BTreeMap::new();
-    crowded(&mut origin, visitor(1), true);
-    crowded(&mut origin, visitor(2), false);
+    overfill(&mut origin, visitor(1), true);
+    overfill(&mut origin, visitor(2), false);
     origin.send("demo", &[page(visitor(3), 1, NOW)]);
     origin.settle(&mut kv);
     let held = |kv: &BTreeMap<String, String>, of: u32| {
@@ -126,7 +126,7 @@ fn a_suppression_never_fails_open_and_what_a_catalogue_newly_names_is_published_
 #[test]
 fn an_audience_that_negates_what_was_not_read_means_nobody_and_names_it() {
     let mut origin = Origin::new();
-    crowded(&mut origin, visitor(1), true);
+    overfill(&mut origin, visitor(1), true);
     origin.settle(&mut BTreeMap::new());
     apply(&mut origin, &[("suppressed", json!({ "segments": { "$nin": [4_242, 77] } }))]);
     // The state of an edge before the snapshot is written again.

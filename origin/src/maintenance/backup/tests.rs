@@ -68,8 +68,9 @@ fn what_waited_when_a_backup_was_taken_is_as_urgent_after_its_restore() {
         let of = copy(origin, &folder, name);
         origin.conn = Connection::open(&of).unwrap();
         renew_store(&mut origin.conn, &ReplacedStore::default(), NOW).unwrap();
-        let ranks = "SELECT group_concat(rank, '') FROM (SELECT rank FROM outbox WHERE kind = 0 ORDER BY subject)";
-        origin.conn.query_row(ranks, [], |row| row.get::<_, String>(0)).unwrap()
+        let priorities =
+            "SELECT group_concat(priority, '') FROM (SELECT priority FROM outbox WHERE kind = 0 ORDER BY subject)";
+        origin.conn.query_row(priorities, [], |row| row.get::<_, String>(0)).unwrap()
     };
     assert_eq!(restored(&mut origin, "first"), "33333333");
     origin.send("demo", &[page(visitor(2), 2, NOW), withdrawal(visitor(3), NOW)]);

@@ -402,7 +402,7 @@ pub const TABLES: [ExportTable; 41] = [
     define_table("erased_ids", "kind u8, hash hex16, at_ms=at uint, receipt hex16", RowSource::Tenant("kind, hash")),
     define_table(
         "erasures",
-        "receipt hex16, asked_ms uint, stored_ms uint, log_ms uint?",
+        "receipt hex16, requested_ms uint, stored_ms uint, log_ms uint?",
         RowSource::Own(erasures::ERASURES_OF_TENANT, erasures::ERASURES_INSERT_WITHOUT_LOG),
     ),
     define_table(
@@ -428,7 +428,7 @@ pub const TABLES: [ExportTable; 41] = [
     ),
     define_table("models", "version u32, at_ms=at uint, bytes checked bytes, report json", RowSource::Tenant("version")),
     define_table("spend", "campaign u32, day int, nanos int", RowSource::Tenant("campaign, day")),
-    define_table("nobodys_facts", "day int, id int", RowSource::Tenant("day, id")),
+    define_table("anonymous_facts", "day int, id int", RowSource::Tenant("day, id")),
     define_table("offer_codes_given", "campaign u32, number u32", RowSource::Tenant("campaign, number")),
     define_table(
         "experiment_people",
@@ -463,8 +463,8 @@ pub const TABLES: [ExportTable; 41] = [
     ),
     define_table(
         "sends",
-        "name text, filter json, count u32, experiment text?, webhook bool, per_second u32, random int, asked_ms uint, \
-         chosen u32?, next u32, delivered u32, control u32, gone u32, merged u32, left u32, is_over bool",
+        "name text, filter json, count u32, experiment text?, webhook bool, per_second u32, random int, \
+         requested_ms uint, chosen u32?, next u32, delivered u32, control u32, gone u32, merged u32, left u32, is_over bool",
         RowSource::Own(sends::SENDS_OF_TENANT, sends::SENDS_INSERT_CLOSED),
     ),
     define_table(

@@ -159,10 +159,10 @@ fn life(origin: &mut Origin, seed: u8) -> Vec<(&'static str, Fact)> {
     commit::commit_group(&mut origin.conn, &origin.rules, &origin.metrics, given, &[Arc::new(record)], &[]).unwrap();
     sent.push(("demo", tie));
     // Many actions on one day fill hours and minutes.
-    let crowd: Vec<Fact> =
+    let many: Vec<Fact> =
         (0..300).map(|n| impression(visitor(2), 5_000 + n, NOW - DAY_MS + u64::from(n % 90) * 60_000)).collect();
-    origin.send("demo", &crowd);
-    sent.extend(crowd.into_iter().map(|fact| ("demo", fact)));
+    origin.send("demo", &many);
+    sent.extend(many.into_iter().map(|fact| ("demo", fact)));
     trim::trim_page(&origin.conn, 0, 1_000, NOW + 2 * DAY_MS, &mut trim::TrimReport::default()).unwrap();
     // One visitor has more events than are stored; for another, some names were left out.
     let mut many = VisitorEvents::default();
@@ -178,12 +178,12 @@ fn life(origin: &mut Origin, seed: u8) -> Vec<(&'static str, Fact)> {
         INSERT INTO purchases_unpaid VALUES (2, -9223372036854775808, 7, 8, -9, 10, -3), (2, 4, 7, 8, -9, 10, NULL);
         INSERT INTO orders_paid VALUES (2, -3, 7);
         INSERT INTO fact_ids_over VALUES (2, 2000, 5), (2, 2000, -9223372036854775808);
-        INSERT INTO nobodys_facts VALUES (1, 2000, -9223372036854775808); INSERT INTO catalogue_codes VALUES (1, 'ad', 'a''\"', 4, NULL, NULL);
+        INSERT INTO anonymous_facts VALUES (1, 2000, -9223372036854775808); INSERT INTO catalogue_codes VALUES (1, 'ad', 'a''\"', 4, NULL, NULL);
         INSERT INTO catalogues (tenant, version, document, sha256, experiments, applied, by, replaced)
             VALUES (1, 9, '{\"a\":\"\u{fc}\"}', zeroblob(32), '[]', 1, 'cli', 7);
         INSERT INTO audiences VALUES (1, 9, '{}', 48, 24, 5, NULL, 1), (1, 10, NULL, 1, 0, NULL, 7, 0);
         INSERT INTO audience_members SELECT tenant, 9, visitor, 70001 FROM visitors WHERE tenant = 1 LIMIT 3;
-        INSERT INTO sends (tenant, name, filter, count, experiment, webhook, per_second, random, asked, chosen, next, delivered, due)
+        INSERT INTO sends (tenant, name, filter, count, experiment, webhook, per_second, random, requested, chosen, next, delivered, due)
             VALUES (1, 'may', '{\"segments\":9}', 3, 'e-1', 1, 40, -7, 5, 3, 2, 2, 6), (1, 'june', '{}', 1, NULL, 0, 0, 8, 5, NULL, 0, 0, NULL);
         INSERT INTO send_people SELECT 1, row, visitor, 2, nullif(row % 6, 0), nullif(row, 3) FROM visitors WHERE tenant = 1;
         INSERT INTO tokens VALUES (1, x'01', 'viewer', 'one', 1, NULL, NULL, NULL, NULL)";

@@ -124,7 +124,7 @@ impl ComparedSides<'_> {
     fn find_large(&mut self, tenants: &Tenants, of_row: &[(u32, u32)]) {
         let oversized = |master: u32| {
             let known = tenants.by_no(self.tenant(master).unwrap_or(TenantNo(0)));
-            known.map_or(limits::CROWD, |known| known.config.largest_group_limit())
+            known.map_or(limits::GROUP_LIMIT, |known| known.config.largest_group_limit())
         };
         let large = (0..).zip(&self.sizes).filter(|(master, size)| **size > 1 && **size > oversized(*master));
         let mut large: BTreeMap<u32, LargePerson> = large.map(|(master, _)| (master, LargePerson::default())).collect();
@@ -252,7 +252,7 @@ impl ComparedSides<'_> {
         let is_too_large =
             large.is_some_and(|large| large.representative.is_none()) && visitors as usize > limits::AROUND_VISITORS;
         // Of an oversized row, the repair reads only the visitors that leave it.
-        let there = u32::try_from(there).ok().filter(|there| *there <= limits::CROWD).unwrap_or(0);
+        let there = u32::try_from(there).ok().filter(|there| *there <= limits::GROUP_LIMIT).unwrap_or(0);
         let around = if large.is_some() { 1 } else { visitors.max(there) };
         let (tenant, start) = (at.tenant(), self.id(start)?);
         Some(PersonDifference { cause, tenant, master: at.visitor, visitors, start, around, is_too_large, row: None })

@@ -59,7 +59,7 @@ fn life(origin: &mut Origin, seed: u8) {
             21 => fact(who, n, at, FactKind::Alias { id, also: vec![other], proven: true }),
             22 | 23 if seed.is_multiple_of(3) => {
                 let scope = if some(2) == 0 { ErasureScope::Person } else { ErasureScope::Visitor };
-                let (who, id) = if some(2) == 0 { (who, None) } else { (VisitorId::NOBODY, Some(id)) };
+                let (who, id) = if some(2) == 0 { (who, None) } else { (VisitorId::ANONYMOUS, Some(id)) };
                 let what = FactKind::Erasure { scope, id, also: Vec::new() };
                 origin.admin(
                     tenant,
@@ -106,7 +106,7 @@ fn life(origin: &mut Origin, seed: u8) {
 fn of(seed: u8) -> Origin {
     match seed % 6 {
         0 => Origin::new(),
-        few @ 1..4 => Origin::of_crowd(u32::from(few) + 1),
+        few @ 1..4 => Origin::of_group_limit(u32::from(few) + 1),
         few => Origin::of_threshold(u32::from(few) * 3 - 10, 0.5),
     }
 }

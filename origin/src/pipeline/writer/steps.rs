@@ -173,7 +173,7 @@ impl FoldSteps {
         done.refused.iter().for_each(|code| self.metrics.reject(code));
         self.metrics.accepted.add(new);
         (0..done.erased).for_each(|_| self.metrics.reject("erased"));
-        self.metrics.duplicate.add(all.saturating_sub(new + done.erased + done.set_aside));
+        self.metrics.duplicate.add(all.saturating_sub(new + done.erased + done.quarantined));
         if let Some(last) = records.last() {
             self.backlog.fold_to(last.seq);
         }
@@ -270,7 +270,7 @@ mod tests {
             let request = SyncRequest { facts: vec![batch.clone()], ..SyncRequest::default() };
             taking.append(vec![intake::read(request, &rules.tenants, NOW)]).unwrap();
             let done = folding.fold(given().unwrap(), &[]).unwrap().unwrap();
-            (done.new.iter().sum::<u64>(), done.set_aside)
+            (done.new.iter().sum::<u64>(), done.quarantined)
         };
         let pages = |folding: &FoldSteps, v| {
             let view = StoreView::folded(&folding.conn);
@@ -312,7 +312,7 @@ mod tests {
         let of_it = handed.iter().find(|write| write.key == format!("v:demo:{}", visitor(1)));
         assert!(of_it.unwrap().value.as_ref().unwrap().starts_with("t1"), "its tombstone");
         take(&mut folding, &erasure);
-        let left = "SELECT (SELECT count(*) FROM unreadable) + (SELECT count(*) FROM set_aside)";
+        let left = "SELECT (SELECT count(*) FROM unreadable) + (SELECT count(*) FROM quarantined_facts)";
         assert_eq!(folding.conn.query_row(left, [], |row| row.get(0)), Ok(0));
         assert_ne!(profile(&folding, None), [0xff]);
     }

@@ -187,7 +187,7 @@ fn erasing_an_alternate_id_takes_visitors_seen_with_it_before_and_no_others() {
     }
     let progress =
         crate::testing::as_json(erasure_progress(&origin.conn, origin.tenant("demo").no, erasure.id).unwrap().unwrap());
-    assert_eq!(progress["asked_ms"], NOW + 10);
+    assert_eq!(progress["requested_ms"], NOW + 10);
     assert_eq!(progress["keys"]["all"], progress["keys"]["written"]);
 }
 
@@ -563,7 +563,8 @@ fn a_report_of_a_job_names_nobody_who_is_erased() {
     for v in [1, 2] {
         let report = json!({ "people": 2, "first": [{ "master": visitor(v).to_string(), "visitors": 1 }] });
         let row = (report.to_string(), NOW.cast_signed());
-        let put = "INSERT INTO runs (job, woken, dry_run, asked, report) VALUES ('reconcile', 'timer', 0, ?2, ?1)";
+        let put =
+            "INSERT INTO runs (job, trigger, dry_run, requested, report) VALUES ('reconcile', 'timer', 0, ?2, ?1)";
         origin.conn.execute(put, row).unwrap();
     }
     origin.send("demo", &[of_visitor(1, ErasureScope::Visitor, NOW)]);

@@ -24,7 +24,7 @@ pub(crate) const OUTBOX_KEY_OF_LEASE: &str = "SELECT tenant, kind, subject FROM 
 /// Inserts the keys of all visitors and of all lookups under each of their hashes. `?1` is the version counter, `?2`
 /// the due time, and `?3` the time until which a late writer may write.
 pub(crate) const OUTBOX_INSERT_ALL_KEYS: &str = "INSERT INTO outbox
-        (tenant, kind, subject, changed, due, lease_change, leased_until, handed, late, rank)
+        (tenant, kind, subject, changed, due, lease_change, leased_until, handed, late, priority)
     SELECT tenant, 0, visitor, ?1, ?2, 0, 0, 0, ?3, 3 FROM visitors
     UNION ALL SELECT l.tenant, l.kind, h.hash, ?1, ?2, 0, 0, 0, ?3, 3 FROM lookups l
         JOIN (SELECT tenant, kind, hash, hash AS canonical FROM lookups
@@ -36,13 +36,13 @@ pub(crate) const OUTBOX_DELETE_ALL: &str = "DELETE FROM outbox";
 
 /// Reads the keys of visitors and ids (kinds up to 255) that wait for a write.
 pub(crate) const OUTBOX_WAITING_KEYS: &str =
-    "SELECT tenant, kind, subject, rank FROM outbox WHERE due IS NOT NULL AND kind <= 255";
+    "SELECT tenant, kind, subject, priority FROM outbox WHERE due IS NOT NULL AND kind <= 255";
 
-/// Inserts a key that is due at `?5`; a row that is already there keeps the more urgent rank. `?6` is the time until
-/// which a late writer may write.
+/// Inserts a key that is due at `?5`; a row that is already there keeps the more urgent priority. `?6` is the time
+/// until which a late writer may write.
 pub(crate) const OUTBOX_INSERT_OR_RAISE: &str = "INSERT INTO outbox
-        (tenant, kind, subject, changed, due, lease_change, leased_until, handed, late, rank)
-    VALUES (?1, ?2, ?3, ?4, ?5, 0, 0, 0, ?6, ?7) ON CONFLICT DO UPDATE SET rank = min(rank, excluded.rank)";
+        (tenant, kind, subject, changed, due, lease_change, leased_until, handed, late, priority)
+    VALUES (?1, ?2, ?3, ?4, ?5, 0, 0, 0, ?6, ?7) ON CONFLICT DO UPDATE SET priority = min(priority, excluded.priority)";
 
 /// Reads the keys of all rows.
 pub(crate) const OUTBOX_KEYS: &str = "SELECT tenant, kind, subject FROM outbox";
@@ -80,57 +80,58 @@ pub(crate) const OUTBOX_CAP_TIMES: &str = "UPDATE outbox SET handed = iif(handed
         leased_until = iif(leased_until > ?3 + ?4, ?3, leased_until), late = iif(late > ?2 + ?4, ?2, late)
     WHERE handed > ?1 + ?4 OR leased_until > ?3 + ?4 OR late > ?2 + ?4";
 
-/// Reads the first tenant after `?2` with a waiting row of rank `?1`: one index step per tenant, at any number of rows.
+/// Reads the first tenant after `?2` with a waiting row of priority `?1`: one index step per tenant, at any number of
+/// rows.
 pub(crate) const OUTBOX_NEXT_WAITING_TENANT: &str =
-    "SELECT tenant FROM outbox WHERE due IS NOT NULL AND rank = ?1 AND tenant > ?2 ORDER BY tenant LIMIT 1";
+    "SELECT tenant FROM outbox WHERE due IS NOT NULL AND priority = ?1 AND tenant > ?2 ORDER BY tenant LIMIT 1";
 
-/// Reads `?5` due rows of a rank and tenant after the first `?6`, the longest due first, that are not leased at `?3`
-/// (now) and were handed out at or before `?4`.
+/// Reads `?5` due rows of a priority and tenant after the first `?6`, the longest due first, that are not leased at
+/// `?3` (now) and were handed out at or before `?4`.
 pub(crate) const OUTBOX_DUE_BY_TENANT: &str =
-    "SELECT row, kind, subject, due FROM outbox WHERE rank = ?1 AND tenant = ?2 AND due <= ?3
+    "SELECT row, kind, subject, due FROM outbox WHERE priority = ?1 AND tenant = ?2 AND due <= ?3
     AND leased_until <= ?3 AND handed <= ?4 ORDER BY due, kind, row LIMIT ?5 OFFSET ?6";
 
 /// Reads the rows of [`OUTBOX_DUE_BY_TENANT`] and also leased ones: a planted bug.
 pub(crate) const OUTBOX_DUE_BY_TENANT_DESPITE_LEASE: &str =
-    "SELECT row, kind, subject, due FROM outbox WHERE rank = ?1 AND tenant = ?2 AND due <= ?3
+    "SELECT row, kind, subject, due FROM outbox WHERE priority = ?1 AND tenant = ?2 AND due <= ?3
     AND handed <= ?4 ORDER BY due, kind, row LIMIT ?5 OFFSET ?6";
 
-/// Counts the due rows of a rank and tenant that are not leased, at most `?4`.
+/// Counts the due rows of a priority and tenant that are not leased, at most `?4`.
 pub(crate) const OUTBOX_COUNT_DUE_BY_TENANT: &str = "SELECT count(*) FROM (SELECT 1 FROM outbox
-    WHERE rank = ?1 AND tenant = ?2 AND due <= ?3 AND leased_until <= ?3 LIMIT ?4)";
+    WHERE priority = ?1 AND tenant = ?2 AND due <= ?3 AND leased_until <= ?3 LIMIT ?4)";
 
-/// Counts the rows of a rank and tenant that are due before `?3`, at most `?4`, and reads the earliest due time.
+/// Counts the rows of a priority and tenant that are due before `?3`, at most `?4`, and reads the earliest due time.
 pub(crate) const OUTBOX_DEPTH_BY_TENANT: &str = "SELECT count(*), min(due) FROM (SELECT due FROM outbox
-    WHERE rank = ?1 AND tenant = ?2 AND due < ?3 ORDER BY due LIMIT ?4)";
+    WHERE priority = ?1 AND tenant = ?2 AND due < ?3 ORDER BY due LIMIT ?4)";
 
-/// Reads whether a row of a rank and tenant is due between `?3` and `?4`. A row of kind `?5` (a catalogue) counts only
-/// if its version is current.
+/// Reads whether a row of a priority and tenant is due between `?3` and `?4`. A row of kind `?5` (a catalogue) counts
+/// only if its version is current.
 pub(crate) const OUTBOX_ANY_DUE_BETWEEN: &str = "SELECT EXISTS (SELECT 1 FROM outbox
-    WHERE rank = ?1 AND tenant = ?2 AND due > ?3 AND due < ?4
+    WHERE priority = ?1 AND tenant = ?2 AND due > ?3 AND due < ?4
         AND (kind <> ?5 OR EXISTS (SELECT 1 FROM catalogue_current c
         WHERE c.tenant = outbox.tenant AND printf('%032X', c.version) = hex(subject))))";
 
 /// Sets the due time of row `?1`.
 pub(crate) const OUTBOX_SET_DUE: &str = "UPDATE outbox SET due = ?2 WHERE row = ?1";
 
-/// Makes a key due at `?5` with rank `?6`. A waiting row keeps an earlier due time and a more urgent rank; a settled
-/// row takes both.
+/// Makes a key due at `?5` with priority `?6`. A waiting row keeps an earlier due time and a more urgent priority; a
+/// settled row takes both.
 pub(crate) const OUTBOX_UPSERT: &str =
-    "INSERT INTO outbox (tenant, kind, subject, changed, due, lease_change, leased_until, handed, rank)
+    "INSERT INTO outbox (tenant, kind, subject, changed, due, lease_change, leased_until, handed, priority)
     VALUES (?1, ?2, ?3, ?4, ?5, 0, 0, 0, ?6)
     ON CONFLICT (tenant, kind, subject) DO UPDATE SET changed = excluded.changed,
-        rank = iif(due IS NULL, excluded.rank, min(rank, excluded.rank)),
+        priority = iif(due IS NULL, excluded.priority, min(priority, excluded.priority)),
         due = min(ifnull(due, excluded.due), excluded.due)";
 
-/// Reads whether a key is due at `?4` with at least rank `?5`, and not leased. It will be written with the state at
+/// Reads whether a key is due at `?4` with at least priority `?5`, and not leased. It will be written with the state at
 /// that time, so nothing changes.
 pub(crate) const OUTBOX_IS_DUE_UNLEASED: &str = "SELECT 1 FROM outbox
-    WHERE tenant = ?1 AND kind = ?2 AND subject = ?3 AND due <= ?4 AND rank <= ?5 AND lease IS NULL";
+    WHERE tenant = ?1 AND kind = ?2 AND subject = ?3 AND due <= ?4 AND priority <= ?5 AND lease IS NULL";
 
-/// Stores the version counter `?4` of the change of a key that is already due at `?5` with at least rank `?6`. The row
-/// keeps its due time, so that no index changes.
+/// Stores the version counter `?4` of the change of a key that is already due at `?5` with at least priority `?6`. The
+/// row keeps its due time, so that no index changes.
 pub(crate) const OUTBOX_SET_CHANGED_IF_DUE: &str = "UPDATE outbox SET changed = ?4
-    WHERE tenant = ?1 AND kind = ?2 AND subject = ?3 AND due <= ?5 AND rank <= ?6";
+    WHERE tenant = ?1 AND kind = ?2 AND subject = ?3 AND due <= ?5 AND priority <= ?6";
 
 /// Reads whether a key waits for a write, now or later.
 pub(crate) const OUTBOX_IS_WAITING: &str =
@@ -151,6 +152,6 @@ pub(crate) const OUTBOX_COUNT_DUE_AT: &str = "SELECT count(*) FROM outbox WHERE 
 /// Inserts the keys that erasures of tenant `?1` wait for, unless they have a row. The index is forced, because SQLite
 /// without statistics assumes ten rows per tenant.
 pub(crate) const OUTBOX_INSERT_UNWRITTEN_OF_ERASURES: &str = "INSERT OR IGNORE INTO outbox
-        (tenant, kind, subject, changed, due, lease_change, leased_until, handed, late, rank)
+        (tenant, kind, subject, changed, due, lease_change, leased_until, handed, late, priority)
     SELECT DISTINCT tenant, kind, subject, ?2, ?3, 0, 0, 0, ?4, ?5
     FROM erasure_keys INDEXED BY erasure_keys_open WHERE tenant = ?1 AND written IS NULL";

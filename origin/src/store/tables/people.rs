@@ -62,7 +62,7 @@ pub(crate) const PEOPLE_LAST_ROW_WITH_EXPERIMENT_PEOPLE: &str = "SELECT ifnull(m
     FROM (SELECT max(person) AS person FROM people UNION ALL SELECT max(person) FROM experiment_people)
     WHERE EXISTS (SELECT 1 FROM exposures) OR EXISTS (SELECT 1 FROM experiment_people)";
 
-/// Epoch, number of visitors and master of a visitor's person, and the visitor's best time. `?1` visitor row.
+/// Epoch, number of visitors and master of a visitor's person, and the visitor's best send time. `?1` visitor row.
 pub(crate) const PEOPLE_MEMBERSHIP_OF_VISITOR: &str =
     "SELECT p.epoch, p.devices, v.best, p.master FROM people p JOIN visitors v USING (person) WHERE v.row = ?1";
 

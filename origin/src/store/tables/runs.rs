@@ -3,8 +3,8 @@
 /// Start of the statements that read runs.
 macro_rules! select {
     () => {
-        "SELECT run, job, tenant, woken, dry_run, asked, started, ended, done, total, cursor, outcome, report, starts
-        FROM runs "
+        "SELECT run, job, tenant, trigger, dry_run, requested, started, ended, done, total, cursor, outcome, report,
+        starts FROM runs "
     };
 }
 
@@ -13,7 +13,7 @@ macro_rules! select {
 macro_rules! waits {
     () => {
         "(outcome IS NULL AND started IS NULL
-    OR outcome = 'interrupted' AND dry_run = 0 AND job <> 'train') AND woken <> 'command'"
+    OR outcome = 'interrupted' AND dry_run = 0 AND job <> 'train') AND trigger <> 'command'"
     };
 }
 
@@ -37,7 +37,7 @@ pub(crate) const RUNS_NEWEST_OPEN: &str = concat!(
 
 /// Sets the trigger of run `?1` to `?2` if a timer requested it and it waits.
 pub(crate) const RUNS_TAKE_OVER_TIMER: &str =
-    concat!("UPDATE runs SET woken = ?2 WHERE run = ?1 AND woken = 'timer' AND ", waits!());
+    concat!("UPDATE runs SET trigger = ?2 WHERE run = ?1 AND trigger = 'timer' AND ", waits!());
 
 /// Reads the interrupted run of job `?1` and tenant `?2` that a request resumes; none if the request is a dry run
 /// (`?3`). A run is not resumed after a later run of the job, which changed the data that it had processed.
@@ -62,7 +62,7 @@ pub(crate) const RUNS_LAST_VERIFY: &str =
 
 /// Inserts a waiting run.
 pub(crate) const RUNS_INSERT: &str =
-    "INSERT INTO runs (job, tenant, woken, dry_run, asked) VALUES (?1, ?2, ?3, ?4, ?5)";
+    "INSERT INTO runs (job, tenant, trigger, dry_run, requested) VALUES (?1, ?2, ?3, ?4, ?5)";
 
 /// Begins run `?1` at `?2`. A run that is resumed keeps the time of its first start.
 pub(crate) const RUNS_BEGIN: &str =

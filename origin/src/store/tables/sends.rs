@@ -3,7 +3,7 @@
 /// Columns of a send that a caller reads as one value.
 macro_rules! columns {
     () => {
-        "send, tenant, name, filter, count, experiment, webhook, per_second, random, asked, chosen, next,
+        "send, tenant, name, filter, count, experiment, webhook, per_second, random, requested, chosen, next,
     delivered, control, gone, merged, \"left\", due, error"
     };
 }
@@ -11,7 +11,7 @@ macro_rules! columns {
 /// All columns of a send except its row number.
 macro_rules! all_columns {
     () => {
-        "tenant, name, filter, count, experiment, webhook, per_second, random, asked, chosen, next, delivered,
+        "tenant, name, filter, count, experiment, webhook, per_second, random, requested, chosen, next, delivered,
     control, gone, merged, \"left\", due, tries, error"
     };
 }
@@ -49,7 +49,7 @@ pub(crate) const SENDS_COUNT_OF_TENANT: &str = "SELECT count(*) FROM sends WHERE
 
 /// Inserts a send that is due when it is requested (`?9`).
 pub(crate) const SENDS_INSERT: &str =
-    "INSERT INTO sends (tenant, name, filter, count, experiment, webhook, per_second, random, asked, due)
+    "INSERT INTO sends (tenant, name, filter, count, experiment, webhook, per_second, random, requested, due)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?9)";
 
 /// Makes send `?1` due at `?2` and clears its error, if it has an error or is due later.
@@ -68,7 +68,7 @@ pub(crate) const SENDS_STOP_BY_NAME: &str =
 /// 1000 positions of each send are read, in which erased people leave gaps.
 pub(crate) const SENDS_LAST_DELIVERY_OF_EXPERIMENT: &str =
     "SELECT ifnull(max(at), 0) FROM sends s CROSS JOIN send_people p ON p.send = s.send
-    AND p.place BETWEEN s.next - 1000 AND s.next - 1 WHERE s.tenant = ?1 AND s.experiment = ?2 AND s.asked < ?3";
+    AND p.place BETWEEN s.next - 1000 AND s.next - 1 WHERE s.tenant = ?1 AND s.experiment = ?2 AND s.requested < ?3";
 
 /// Postpones send `?1` after `?2` (now) without an error: by `?3` ms, or by 1, 2, 4, … seconds for each attempt since
 /// its last progress, at most `?4` ms.
@@ -105,13 +105,13 @@ pub(crate) const SENDS_OPEN_FILTERS: &str =
 
 /// Reads the sends of tenant `?1` for an export.
 pub(crate) const SENDS_OF_TENANT: &str =
-    "SELECT name, filter, count, experiment, webhook, per_second, random, asked, chosen, next, delivered, control, gone,
-    merged, \"left\", due IS NULL AND error IS NULL FROM sends WHERE tenant = ?1 ORDER BY name";
+    "SELECT name, filter, count, experiment, webhook, per_second, random, requested, chosen, next, delivered, control,
+    gone, merged, \"left\", due IS NULL AND error IS NULL FROM sends WHERE tenant = ?1 ORDER BY name";
 
 /// Inserts a send of an export. A send that is still open is delivered by the exporting installation, so it is loaded
 /// as stopped.
 pub(crate) const SENDS_INSERT_CLOSED: &str =
-    "INSERT INTO sends (tenant, name, filter, count, experiment, webhook, per_second, random, asked, chosen, next,
+    "INSERT INTO sends (tenant, name, filter, count, experiment, webhook, per_second, random, requested, chosen, next,
         delivered, control, gone, merged, \"left\", error)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, iif(?17, NULL, 'stopped'))";
 

@@ -14,7 +14,7 @@ pub(crate) const VERIFICATIONS_COUNT_OPEN: &str =
 
 /// Reads at most `?1` answered rows, the oldest entry first.
 pub(crate) const VERIFICATIONS_ANSWERED: &str =
-    "SELECT entry, tenant, kind, subject, asked, sha256, looks, expected FROM verifications
+    "SELECT entry, tenant, kind, subject, requested, sha256, looks, expected FROM verifications
     WHERE answered IS NOT NULL ORDER BY entry LIMIT ?1";
 
 /// Inserts a key to be read back after `?5`.
@@ -34,11 +34,11 @@ pub(crate) const VERIFICATIONS_DUE_SMALL: &str =
 
 /// Leases a row until `?2`. It keeps the time at which an edge was first asked.
 pub(crate) const VERIFICATIONS_LEASE: &str =
-    "UPDATE verifications SET leased_until = ?2, asked = ifnull(asked, ?3) WHERE entry = ?1";
+    "UPDATE verifications SET leased_until = ?2, requested = ifnull(requested, ?3) WHERE entry = ?1";
 
 /// Stores the answer of a row that was handed out and has no answer.
 pub(crate) const VERIFICATIONS_SET_ANSWER: &str = "UPDATE verifications SET answered = ?2, sha256 = ?3
-    WHERE entry = ?1 AND asked IS NOT NULL AND answered IS NULL";
+    WHERE entry = ?1 AND requested IS NOT NULL AND answered IS NULL";
 
 /// Counts the due rows that are not leased.
 pub(crate) const VERIFICATIONS_COUNT_DUE: &str = "SELECT count(*) FROM verifications

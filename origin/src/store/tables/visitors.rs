@@ -76,7 +76,7 @@ pub(crate) const VISITORS_ACTIVITY_OF_PERSON: &str =
     "SELECT profile, attributes, visitor FROM visitors WHERE person = ?1 AND withdrawn IS NULL
     ORDER BY last_seen DESC LIMIT 1000";
 
-/// Row, person and best time of a visitor. `?1` tenant, `?2` visitor.
+/// Row, person and best send time of a visitor. `?1` tenant, `?2` visitor.
 pub(crate) const VISITORS_BEST_OF_ID: &str =
     "SELECT row, person, best FROM visitors WHERE tenant = ?1 AND visitor = ?2";
 
@@ -302,7 +302,8 @@ pub(crate) const VISITORS_UNPAID_PURCHASES_OF_PERSON: &str =
     CROSS JOIN purchases_unpaid ON visitor = v.row WHERE until > ?3";
 
 /// A row if facts of a visitor wait. `?1` tenant, `?2` visitor. The cross join reads the visitor first.
-pub(crate) const VISITORS_HAS_SET_ASIDE: &str = "SELECT 1 FROM visitors v CROSS JOIN set_aside a ON a.row = v.row
+pub(crate) const VISITORS_HAS_QUARANTINED: &str =
+    "SELECT 1 FROM visitors v CROSS JOIN quarantined_facts a ON a.row = v.row
     WHERE v.tenant = ?1 AND v.visitor = ?2 LIMIT 1";
 
 /// A row if a visitor is stored. `?1` tenant, `?2` visitor.
@@ -313,7 +314,7 @@ pub(crate) const VISITORS_INSERT: &str = "INSERT INTO visitors
     (tenant, visitor, last_seen, version, restore, published, person, profile, actions, segments, attributes, events)
     VALUES (?1, ?2, ?3, ?4, ?5, 0, ?6, ?7, ?8, ?9, ?10, ?11)";
 
-/// Writes the best time of a visitor. `?1` visitor row, `?2` best time.
+/// Writes the best send time of a visitor. `?1` visitor row, `?2` best send time.
 pub(crate) const VISITORS_SET_BEST: &str = "UPDATE visitors SET best = ?2 WHERE row = ?1";
 
 /// Marks a visitor as withdrawn, unless it is. `?1` tenant, `?2` visitor, `?3` time.

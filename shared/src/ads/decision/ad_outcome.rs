@@ -39,7 +39,7 @@ pub enum AdOutcome {
     Roadblock,
     /// The ad has caps, belongs to an arm or to a limited offer, but the request is anonymous, so that nothing can be
     /// counted.
-    Nobody,
+    Anonymous,
     /// The caps are strict, and the person's object did not grant the ad.
     Refused,
     /// The caps are strict or the offer is limited, but no object was asked, or none answered.
@@ -69,7 +69,7 @@ impl AdOutcome {
             Self::OnPage => "on_page",
             Self::Competes => "competes",
             Self::Roadblock => "roadblock",
-            Self::Nobody => "nobody",
+            Self::Anonymous => "anonymous",
             Self::Unconfirmed => "unconfirmed",
             Self::Refused | Self::Capped(..) => "capped",
         }
@@ -166,7 +166,7 @@ impl PageDecision<'_> {
             return Some(AdOutcome::Pace);
         }
         if terms.limited && self.holding(terms.campaign).is_none() {
-            return Some(if self.offer_codes.is_some() { AdOutcome::Recipients } else { AdOutcome::Nobody });
+            return Some(if self.offer_codes.is_some() { AdOutcome::Recipients } else { AdOutcome::Anonymous });
         }
         if worth < placement.floor_micros {
             return Some(AdOutcome::Floor);
@@ -186,7 +186,7 @@ impl PageDecision<'_> {
     fn not_in_arm(&self, experiment: usize) -> AdOutcome {
         let of = |arm: u8| self.catalogue.experiments.get(experiment)?.arm_of(arm);
         match self.arms.get(experiment) {
-            None => AdOutcome::Nobody,
+            None => AdOutcome::Anonymous,
             Some(arm) if arm.and_then(of).is_some_and(|arm| arm.control) => AdOutcome::Holdout,
             Some(_) => AdOutcome::Arm,
         }

@@ -160,7 +160,10 @@ fn an_insertion_in_two_histories_counts_once_and_reservations_count() {
 fn an_anonymous_request_gets_only_ads_without_caps() {
     let catalogue = catalogue(|all| all["advertiser"][0]["caps"] = cap("impression", 9, 1, "days"));
     let question = PageDecision::new(&catalogue, None, &FilterSubject::default(), sized(&[&[], &[]]), noon());
-    assert_eq!(question.outcomes(None)[0], [AdOutcome::Nobody, AdOutcome::Nobody, AdOutcome::Nobody, AdOutcome::Won]);
+    assert_eq!(
+        question.outcomes(None)[0],
+        [AdOutcome::Anonymous, AdOutcome::Anonymous, AdOutcome::Anonymous, AdOutcome::Won]
+    );
     assert_eq!(question.decide(None)[1], Err(NoAd::AllCapped));
     assert_eq!(placed(&catalogue, &[], &[&[]]), [Ok(1)], "a visitor that was just minted can be counted");
 }
@@ -500,8 +503,8 @@ fn a_person_sees_the_ads_of_its_arm_and_the_control_and_anonymous_requests_see_n
     assert_eq!(of([Some(2), None]), (Ok(1), vec!["arm", "won", "size", "outbid"]));
     assert_eq!(of([Some(3), None]), (Ok(3), vec!["holdout", "holdout", "size", "won"]));
     assert_eq!(of([None, Some(1)]), (Ok(3), vec!["arm", "arm", "size", "won"]));
-    assert_eq!(codes(&catalogue, None, TOP), (Ok(3), vec!["nobody", "nobody", "size", "won"]));
-    assert_eq!(codes(&catalogue, None, &[]).1, ["nobody", "nobody", "nobody", "won"]);
+    assert_eq!(codes(&catalogue, None, TOP), (Ok(3), vec!["anonymous", "anonymous", "size", "won"]));
+    assert_eq!(codes(&catalogue, None, &[]).1, ["anonymous", "anonymous", "anonymous", "won"]);
 }
 
 #[test]
@@ -559,7 +562,7 @@ fn only_recipients_see_a_limited_offer_and_a_code_is_requested_when_it_would_be_
     assert_eq!(with(&plain, Some(Holding::May), &[TOP]), (Ok(3), None, Some(1), may.to_vec()));
     let has = ["won", "outbid", "outbid", "outbid"];
     assert_eq!(with(&plain, Some(Holding::Has(3)), &[TOP]), (Ok(1), Some(3), None, has.to_vec()));
-    assert_eq!(codes(&plain, None, TOP).1, ["nobody", "nobody", "won", "outbid"]);
+    assert_eq!(codes(&plain, None, TOP).1, ["anonymous", "anonymous", "won", "outbid"]);
     // The person may get no offer code, so that the next ad under strict caps is requested too.
     let strict = limited(&|all| {
         all["campaign"][1]["cap_mode"] = json!("strict");

@@ -96,7 +96,7 @@ impl IndexPartition {
         room(&mut self.people);
         self.people.push(person);
         room(&mut self.masters);
-        self.masters.push(VisitorId::NOBODY);
+        self.masters.push(VisitorId::ANONYMOUS);
         room(&mut self.buckets);
         self.buckets.push(bucket);
         room(&mut self.prints);
@@ -130,7 +130,7 @@ impl IndexPartition {
             }
             *bucket = DEAD;
         }
-        self.write(slot, VisitorId::NOBODY, &[]);
+        self.write(slot, VisitorId::ANONYMOUS, &[]);
     }
 
     /// Numbers of the live rows in a column; dead rows have none.

@@ -73,13 +73,13 @@ pub fn decide_claims(
     let mut flags = Vec::new();
     let second = |claim: &&SightingClaim| unique(claim.id) && held.get(claim.visitor as usize) != Some(&claim.id);
     flags.extend(claims.iter().filter(second).map(|claim| (claim.visitor, claim.id, FlagReason::SecondUnique)));
-    let crowded = claims.iter().filter(|claim| class(claim.id) == LinkClass::Crowded);
-    flags.extend(crowded.map(|claim| (claim.visitor, claim.id, FlagReason::Crowded)));
+    let oversized = claims.iter().filter(|claim| class(claim.id) == LinkClass::OversizedGroup);
+    flags.extend(oversized.map(|claim| (claim.visitor, claim.id, FlagReason::OversizedGroup)));
     let mut groups: Vec<ClaimGroup> = Vec::new();
     let mut start = 0_u32;
     for same in claims.chunk_by(|one, next| one.id == next.id) {
         let end = u32::try_from(same.len()).map_or(NONE, |length| start.saturating_add(length));
-        let ranked = same.iter().find(|claim| !second(claim) && class(claim.id) != LinkClass::Crowded);
+        let ranked = same.iter().find(|claim| !second(claim) && class(claim.id) != LinkClass::OversizedGroup);
         groups.extend(ranked.map(|claim| {
             let SightingClaim { since, id, .. } = *claim;
             ClaimGroup { shared: !unique(id), since, id, start, end }
@@ -155,8 +155,8 @@ fn join_unsurely(
     let mut links: BTreeMap<u32, Vec<(u32, EvidenceWeight)>> = BTreeMap::new();
     for (weight, SightingClaim { visitor, id, .. }) in unsure.iter() {
         let Some(vertex) = ids.vertex(*id).filter(|_| *visitor < visitors) else { continue };
-        if class(*id) == LinkClass::Crowded {
-            flags.push((*visitor, *id, FlagReason::Crowded));
+        if class(*id) == LinkClass::OversizedGroup {
+            flags.push((*visitor, *id, FlagReason::OversizedGroup));
         } else if joining.forest.root(*visitor) == joining.forest.root(vertex) {
             // A path of at least this weight already exists.
         } else if joining.join(*visitor, vertex) {

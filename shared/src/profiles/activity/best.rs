@@ -110,7 +110,8 @@ impl PriorActivity {
     pub fn habits(&self, histogram: &ActivityHistogram) -> PersonHabits {
         let (ahead, past) = self.offset.parts();
         let facts = histogram.counts().iter().map(|count| u32::from(*count)).sum::<u32>();
-        let mut habits = PersonHabits { past, source: BestTimeSource::Population, week: self.week, day: [0.0; DAY] };
+        let mut habits =
+            PersonHabits { past, source: BestSendTimeSource::Population, week: self.week, day: [0.0; DAY] };
         if facts < LEAST_FACTS {
             return habits;
         }
@@ -119,7 +120,7 @@ impl PriorActivity {
             habits.day.iter_mut().zip(day).for_each(|(sum, root)| *sum += root);
         }
         let own = OWN / (7.0 * habits.day.iter().sum::<f32>());
-        habits.source = BestTimeSource::Person;
+        habits.source = BestSendTimeSource::Person;
         habits.day = smooth_week(&habits.day);
         habits.week = smooth_week(&roots);
         for (day, everybody) in habits.week.as_chunks_mut::<DAY>().0.iter_mut().zip(self.week.as_chunks::<DAY>().0) {
@@ -136,7 +137,7 @@ impl PriorActivity {
 pub struct PersonHabits {
     /// Minutes past the hour at which its hours begin, by the person's clock.
     past: u16,
-    source: BestTimeSource,
+    source: BestSendTimeSource,
     /// Scores of the hours, from Monday 00:00.
     week: [f32; HOURS],
     /// Roots of the person's own facts at each hour of the day, smoothed.
@@ -146,7 +147,7 @@ pub struct PersonHabits {
 /// The data that a best hour is based on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum BestTimeSource {
+pub enum BestSendTimeSource {
     /// All people: the person has too few facts.
     Population,
     /// The person's own facts.
@@ -159,7 +160,7 @@ pub struct BestHour {
     /// The minute of the week at which the hour begins: 0 is Monday 00:00.
     pub minute: u16,
     /// The data that it is based on.
-    pub source: BestTimeSource,
+    pub source: BestSendTimeSource,
     /// Probability in per cent, 1 to 99, that the person is not more active at another time of the day; 0 if the hour
     /// is the population's.
     pub confidence: u8,
@@ -167,7 +168,7 @@ pub struct BestHour {
 
 /// The best hour for an edge without time zones. It is valid while the person's UTC offset stays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct BestTime {
+pub struct BestSendTime {
     /// The hour of the week in UTC: 0 is Monday 00:00.
     pub utc_hour_of_week: u8,
     /// See [`BestHour::confidence`].
@@ -185,8 +186,8 @@ impl PersonHabits {
             }
         }
         let confidence = match self.source {
-            BestTimeSource::Population => 0,
-            BestTimeSource::Person => self.confidence(usize::from(hour) % DAY),
+            BestSendTimeSource::Population => 0,
+            BestSendTimeSource::Person => self.confidence(usize::from(hour) % DAY),
         };
         BestHour { minute: hour * 60 + self.past, source: self.source, confidence }
     }
@@ -247,10 +248,10 @@ impl BestHour {
     /// The best hour in UTC, while the person's clock is at this offset. If a clock changed by half an hour since the
     /// facts were recorded (only Lord Howe Island's does), it is the hour that begins half an hour later.
     #[must_use]
-    pub fn edge(&self, offset: UtcOffset) -> BestTime {
+    pub fn edge(&self, offset: UtcOffset) -> BestSendTime {
         let minute = WEEK_MS - self.elapsed(0, offset) + 72 * HOUR_MS;
         let hour = (minute + HOUR_MS / 2) / HOUR_MS % HOURS as u64;
-        BestTime { utc_hour_of_week: u8::try_from(hour).unwrap_or_default(), confidence: self.confidence }
+        BestSendTime { utc_hour_of_week: u8::try_from(hour).unwrap_or_default(), confidence: self.confidence }
     }
 
     /// Milliseconds since the hour's last beginning.
@@ -259,14 +260,14 @@ impl BestHour {
     }
 }
 
-impl BestTime {
+impl BestSendTime {
     /// The value as one number: 256 times the hour, plus the confidence.
     #[must_use]
     pub fn pack(self) -> u16 {
         u16::from_be_bytes([self.utc_hour_of_week, self.confidence])
     }
 
-    /// Reads the form of [`BestTime::pack`]; `None` if the hour or the confidence is out of range.
+    /// Reads the form of [`BestSendTime::pack`]; `None` if the hour or the confidence is out of range.
     #[must_use]
     pub fn read(packed: u16) -> Option<Self> {
         let [utc_hour_of_week, confidence] = packed.to_be_bytes();
@@ -274,7 +275,7 @@ impl BestTime {
         is_one.then_some(Self { utc_hour_of_week, confidence })
     }
 
-    /// Whether a time lies in the best hour; the value of `best_time.now` in filters.
+    /// Whether a time lies in the best hour; the value of `best_send_time.now` in filters.
     #[must_use]
     pub fn is_now(&self, now: Millis) -> bool {
         super::hour_of_week(now) == usize::from(self.utc_hour_of_week)

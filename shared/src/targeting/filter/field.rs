@@ -22,7 +22,7 @@ pub enum FilterField {
     LastSeen,
     /// Whether the current hour is the person's best send time; true is 1. Unlike other fields of a person, it depends
     /// on the time of the request.
-    BestTime,
+    BestSendTime,
     /// Address of the page.
     Url,
     /// Keywords of the page.
@@ -48,7 +48,7 @@ impl FilterField {
         ("devices", Self::Devices),
         ("first_seen", Self::FirstSeen),
         ("last_seen", Self::LastSeen),
-        ("best_time.now", Self::BestTime),
+        ("best_send_time.now", Self::BestSendTime),
         ("page.url", Self::Url),
         ("page.keywords", Self::Keywords),
         ("page.view_type", Self::ViewType),
@@ -88,7 +88,7 @@ impl FilterField {
             Self::Attribute(..) | Self::Segments | Self::Count(_) | Self::Devices => true,
             Self::FirstSeen | Self::LastSeen => true,
             Self::Url | Self::Keywords | Self::ViewType | Self::Country | Self::Region => false,
-            Self::BestTime | Self::Class | Self::Os | Self::Browser => false,
+            Self::BestSendTime | Self::Class | Self::Os | Self::Browser => false,
         }
     }
 
@@ -99,7 +99,7 @@ impl FilterField {
             Self::Url | Self::Keywords | Self::Country | Self::Region => true,
             Self::Class | Self::Os | Self::Browser => true,
             Self::Segments | Self::Count(_) | Self::Devices | Self::FirstSeen | Self::LastSeen => false,
-            Self::ViewType | Self::BestTime => false,
+            Self::ViewType | Self::BestSendTime => false,
         }
     }
 

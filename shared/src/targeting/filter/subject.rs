@@ -180,7 +180,7 @@ impl PersonGaps<'_> {
         match field {
             FilterField::Attribute(token, _) => self.attributes.is_none_or(|known| known.binary_search(&token).is_ok()),
             FilterField::Segments => self.segments.is_none(),
-            FilterField::Devices | FilterField::FirstSeen | FilterField::LastSeen | FilterField::BestTime => {
+            FilterField::Devices | FilterField::FirstSeen | FilterField::LastSeen | FilterField::BestSendTime => {
                 !self.members
             }
             _ => true,
@@ -232,7 +232,9 @@ impl<'a> SubjectPerson<'a> {
             FilterField::Segments => FieldReading::Segments(self.segments),
             FilterField::Devices => FieldReading::Number(self.devices.into()),
             FilterField::FirstSeen => time(self.seen.map(|(first, _)| first)),
-            FilterField::BestTime => self.best_now.map_or(FieldReading::Absent, |now| FieldReading::Number(now.into())),
+            FilterField::BestSendTime => {
+                self.best_now.map_or(FieldReading::Absent, |now| FieldReading::Number(now.into()))
+            }
             FilterField::LastSeen => time(self.seen.map(|(_, last)| last)),
             _ => FieldReading::Absent,
         }

@@ -19,7 +19,7 @@ pub fn reads(call: &Call, keys: &[String]) -> Vec<String> {
 pub fn emitted(call: &Call, answer: &HttpAnswer) -> Vec<String> {
     let facts = facts_of_answer(answer);
     let is_anonymous_action =
-        |fact: &Fact| fact.visitor == VisitorId::NOBODY && matches!(fact.what, FactKind::Action { .. });
+        |fact: &Fact| fact.visitor == VisitorId::ANONYMOUS && matches!(fact.what, FactKind::Action { .. });
     if !call.gpc || call.asked.kind == Kind::Erase {
         return Vec::new();
     }

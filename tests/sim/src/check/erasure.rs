@@ -127,7 +127,7 @@ pub fn converged(world: &mut World) -> Vec<String> {
     let gone = owners(world);
     let mut seen = done(world);
     for (tenant, record) in world.model.facts() {
-        let named = matches!(record.fact.what, FactKind::Erasure { .. }) && record.fact.visitor != VisitorId::NOBODY;
+        let named = matches!(record.fact.what, FactKind::Erasure { .. }) && record.fact.visitor != VisitorId::ANONYMOUS;
         if named && record.at_origin && !gone.contains(&(tenant.clone(), record.fact.visitor)) {
             seen.push(format!("{} of {tenant:?} has an erasure fact and is not erased", record.fact.visitor));
         }

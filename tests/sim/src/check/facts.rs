@@ -24,10 +24,10 @@ fn holds(conn: &Connection, tenant: store::TenantNo, fact: &Fact) -> bool {
         "SELECT f.ids FROM fact_ids f JOIN visitors v ON v.row = f.visitor WHERE v.tenant = ?1 AND v.visitor = ?2";
     const OVER: &str = "SELECT count(*) FROM fact_ids_over f JOIN visitors v ON v.row = f.visitor
         WHERE v.tenant = ?1 AND v.visitor = ?2 AND f.id = ?3";
-    const NOBODYS: &str = "SELECT count(*) FROM nobodys_facts WHERE tenant = ?1 AND id = ?2";
-    if fact.visitor == VisitorId::NOBODY {
+    const ANONYMOUS: &str = "SELECT count(*) FROM anonymous_facts WHERE tenant = ?1 AND id = ?2";
+    if fact.visitor == VisitorId::ANONYMOUS {
         let id = fact.id.short().cast_signed();
-        return conn.query_row(NOBODYS, (tenant.0, id), |row| row.get::<_, i64>(0)).is_ok_and(|count| count > 0);
+        return conn.query_row(ANONYMOUS, (tenant.0, id), |row| row.get::<_, i64>(0)).is_ok_and(|count| count > 0);
     }
     let wanted = fact.id.short().to_be_bytes();
     let Ok(mut read) = conn.prepare_cached(IDS) else { return false };

@@ -184,7 +184,7 @@ fn as_issued(world: &World) -> Vec<String> {
     };
     let differ = differ.filter(|(key, _)| world.kv.value(key).is_some() || !is_version(key));
     // The pacing is published every minute, so it may be in transit.
-    let differ = differ.filter(|(key, _)| !key.ends_with(":steering"));
+    let differ = differ.filter(|(key, _)| !key.ends_with(":allocation"));
     let seen = differ.map(|(key, (version, value))| {
         let there = if world.kv.value(key).is_some() { "another value" } else { "nothing" };
         format!(

@@ -109,7 +109,7 @@ fn found(habits: &[(Range<usize>, f64, f64)], visit: f64, theirs: impl Fn(u16) -
     let right = |zone: i32| {
         let histogram = known.facts(50, visit, offset(zone * 60), &mut state);
         let best = population.prior(offset(zone * 60)).habits(&histogram).best();
-        best.source == BestTimeSource::Person && theirs(best.minute / 60)
+        best.source == BestSendTimeSource::Person && theirs(best.minute / 60)
     };
     (0..400).map(|person| person % 25 - 11).map(right).filter(|right| *right).count()
 }
@@ -168,17 +168,17 @@ fn a_person_with_few_facts_gets_the_hour_of_the_population() {
     let most = population.hours().iter().max().unwrap();
     let best = prior.habits(&no_facts).best();
     assert_eq!(population.hours()[usize::from(best.minute / 60)], *most);
-    assert_eq!((best.source, best.confidence), (BestTimeSource::Population, 0));
+    assert_eq!((best.source, best.confidence), (BestSendTimeSource::Population, 0));
     let mut histogram = no_facts.clone();
     for fact in 0..LEAST_FACTS {
         assert_eq!(prior.habits(&histogram).best(), best, "{fact} facts");
         histogram.add(MONDAY + 3 * HOUR_MS);
     }
     let own = prior.habits(&histogram).best();
-    assert_eq!((own.minute, own.source), (180, BestTimeSource::Person));
+    assert_eq!((own.minute, own.source), (180, BestSendTimeSource::Person));
     // Without any activity, every hour is equal, so the first of the week is best.
     let empty = PopulationActivity::default().prior(UtcOffset::UTC).habits(&no_facts).best();
-    assert_eq!((empty.minute, empty.source), (0, BestTimeSource::Population));
+    assert_eq!((empty.minute, empty.source), (0, BestSendTimeSource::Population));
 }
 
 #[test]
@@ -389,7 +389,7 @@ fn hours_of_half_hour_zones_begin_at_half_past() {
     }
     // Activity from 20:00 to 21:00 makes 19:30 and 20:30 equally good: the first of the week is best.
     let mut all = PopulationActivity::default();
-    all.add(&only_rhythm(20), UtcOffset::UTC);
+    all.add(&only_hour(20), UtcOffset::UTC);
     assert_eq!(all.prior(india).habits(&ActivityHistogram::default()).best().minute, 19 * 60 + 30);
     // Lord Howe Island's clock changes by half an hour: the edge then uses the later of the two overlapping UTC hours.
     let best = only(20, offset(600)).best();
@@ -398,7 +398,7 @@ fn hours_of_half_hour_zones_begin_at_half_past() {
     assert_eq!(UtcOffset::minutes(-1_440), None);
 }
 
-fn only_rhythm(hour: u64) -> ActivityHistogram {
+fn only_hour(hour: u64) -> ActivityHistogram {
     let mut histogram = ActivityHistogram::default();
     (0..9).for_each(|_| histogram.add(MONDAY + hour * HOUR_MS));
     histogram

@@ -156,7 +156,7 @@ impl<'a> IndexBuilder<'a> {
                 self.negated_segments.push(NegatedSegments { entry, listed });
             }
             FilterField::Url | FilterField::Keywords => self.negated_of_page.push((field, entry)),
-            field if field.is_of_person() || field == FilterField::BestTime => self.negated.push((field, entry)),
+            field if field.is_of_person() || field == FilterField::BestSendTime => self.negated.push((field, entry)),
             _ => {}
         }
     }

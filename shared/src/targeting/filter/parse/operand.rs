@@ -56,7 +56,7 @@ impl<'a> FieldOperand<'a> {
             FilterField::FirstSeen | FilterField::LastSeen => ValueSort::Time,
             FilterField::ViewType => ValueSort::ViewType,
             FilterField::Country => ValueSort::Country,
-            FilterField::BestTime => ValueSort::Yes,
+            FilterField::BestSendTime => ValueSort::Yes,
             _ => ValueSort::Text,
         };
         Ok(Self { field, name, sort })

@@ -118,8 +118,8 @@ impl Page {
     }
 
     fn allocate(&mut self, counter: u64, allocation: TrafficAllocation) {
-        let key = kv_keys::steering_key(&self.tenant);
-        let value = wire::catalogue::encode_steering(&key, version(counter), &allocation).unwrap();
+        let key = kv_keys::allocation_key(&self.tenant);
+        let value = wire::catalogue::encode_allocation(&key, version(counter), &allocation).unwrap();
         self.kv.insert(key, value);
         self.now += 60_000;
     }
@@ -285,10 +285,10 @@ fn new_shares_apply_to_new_people_and_keep_exposed_people_in_their_arm() {
         page.cookies.clear();
         assert_ne!(page.arm(), "low", "an older allocation is not adopted");
     }
-    page.kv.insert(kv_keys::steering_key(&page.tenant), "s1AAAA".to_owned());
+    page.kv.insert(kv_keys::allocation_key(&page.tenant), "s1AAAA".to_owned());
     page.now += 60_000;
     let (answer, _) = page.view();
-    assert_eq!(answer["degraded"], json!(["steering_bad"]));
+    assert_eq!(answer["degraded"], json!(["allocation_bad"]));
 }
 
 #[test]
@@ -398,7 +398,7 @@ fn a_request_without_a_visitor_or_that_does_not_count_is_in_no_arm() {
         let (_, fates) = page.view();
         assert_eq!(
             (fates["low"].as_str(), fates["high"].as_str(), page.exposures.len()),
-            ("nobody", "nobody", 0),
+            ("anonymous", "anonymous", 0),
             "{agent}"
         );
     }
@@ -438,7 +438,7 @@ fn a_campaign_with_a_budget_takes_part_at_its_pace_and_not_without_one() {
     // Four standard deviations of 400 draws: 35.
     assert!(shown.abs_diff(100) < 35, "{shown}");
     page.allocate(3, paced(page.now, ALL_CALLS));
-    page.now += limits::STEERING_STALE_MS;
+    page.now += limits::ALLOCATION_STALE_MS;
     assert_eq!(fate(&mut page), "pace", "the spend since then is unknown");
 }
 
@@ -457,7 +457,7 @@ fn actions_without_a_visitor_count_for_their_campaign() {
     for (url, status) in [("impression_url", 200), ("click_url", 302)] {
         let sent = page.send("GET", decision[url].as_str().unwrap(), b"");
         let [fact] = &facts(&sent)[..] else { unreachable!("{sent:?}") };
-        assert_eq!((sent.status, fact.visitor), (status, VisitorId::NOBODY));
+        assert_eq!((sent.status, fact.visitor), (status, VisitorId::ANONYMOUS));
         assert!(matches!(fact.what, FactKind::Action { entity, .. } if entity.campaign == 1));
         page.agent = "a-crawler (bot)";
         assert_eq!(facts(&page.send("GET", decision[url].as_str().unwrap(), b"")), [], "a bot");
@@ -468,7 +468,7 @@ fn actions_without_a_visitor_count_for_their_campaign() {
     let events = json!([clicked, { "type": "page" }, clicked]).to_string();
     let sent = page.send("POST", "/v1/events", events.as_bytes());
     let [fact] = &facts(&sent)[..] else { unreachable!("{sent:?}") };
-    assert_eq!((fact.visitor, awaits_facts(&sent)), (VisitorId::NOBODY, true));
+    assert_eq!((fact.visitor, awaits_facts(&sent)), (VisitorId::ANONYMOUS, true));
     let reply = body(&sent);
     assert_eq!(
         (&reply["accepted"], &reply["consent"], &reply["rejected"][0]["index"]),
@@ -656,7 +656,7 @@ fn a_person_without_a_code_sees_another_ad_and_the_trace_says_why() {
     // Neither a page without a visitor nor a bot is a recipient.
     for (gpc, agent) in [("1", "Firefox/140.0"), ("", "Googlebot/2.1")] {
         (page.gpc, page.agent) = (gpc, agent);
-        assert_eq!(page.view().1["low"], "nobody", "{agent}");
+        assert_eq!(page.view().1["low"], "anonymous", "{agent}");
     }
 }
 

@@ -125,13 +125,13 @@ fn people_with_habits_get_their_hour_in_local_time() {
     let week = now..now + WEEK_MS;
     let ann = next(&origin, ANN, week.clone());
     assert_eq!((&ann.local[11..], ann.time_zone.as_str()), ("20:00", "Europe/Berlin"));
-    assert!(ann.best && ann.source == BestTimeSource::Person && ann.confidence >= 80, "{ann:?}");
+    assert!(ann.best && ann.source == BestSendTimeSource::Person && ann.confidence >= 80, "{ann:?}");
     assert_eq!(ann.at_ms % DAY_MS, 18 * HOUR_MS, "summer time");
     let ben = next(&origin, BEN, week.clone());
     assert_eq!((ben.at_ms, ben.local.as_str(), ben.best), (berlin(DAYS + 6, 10, 0), "2027-04-18T10:00", true));
     let cai = next(&origin, CAI, week.clone());
     assert_eq!((&cai.local[11..], cai.time_zone.as_str()), ("07:00", "America/New_York"));
-    assert!(cai.best && cai.at_ms % DAY_MS == 11 * HOUR_MS && cai.source == BestTimeSource::Person, "{cai:?}");
+    assert!(cai.best && cai.at_ms % DAY_MS == 11 * HOUR_MS && cai.source == BestSendTimeSource::Person, "{cai:?}");
     let dee = next(&origin, DEE[0], week.clone());
     assert_eq!((&dee.local[11..], dee.best, dee.person), ("13:00", true, visitor(DEE[0])), "of both browsers");
     // Dee's second browser is not the oldest visitor of its person.
@@ -151,14 +151,14 @@ fn a_person_with_few_facts_gets_the_hour_of_all_people() {
     let origin = world();
     let week = origin.now..origin.now + WEEK_MS;
     let unknown = next(&origin, EVE, week.clone());
-    assert_eq!((unknown.source, unknown.confidence), (BestTimeSource::Population, 0));
+    assert_eq!((unknown.source, unknown.confidence), (BestSendTimeSource::Population, 0));
     let population = sum(&origin, 1_000);
     assert_eq!(population, sum(&origin, 7), "in parts as in one");
     let best = population.hours().iter().enumerate().max_by_key(|(_, most)| **most).unwrap();
     assert_eq!(best.0, 24 + 18, "Tuesdays at 18 by their clocks");
     for few in [EVE, OTHERS.start, OTHERS.end - 1] {
         let moment = next(&origin, few, week.clone());
-        assert_eq!((moment.source, moment.confidence, moment.best), (BestTimeSource::Population, 0, true));
+        assert_eq!((moment.source, moment.confidence, moment.best), (BestSendTimeSource::Population, 0, true));
         assert_eq!((moment.at_ms, moment.time_zone.as_str()), (berlin(DAYS + 1, 18, 0), "Europe/Berlin"), "{few}");
     }
     // Another tenant has no activity.
@@ -212,7 +212,7 @@ fn a_snapshot_holds_the_best_send_time_of_its_person_and_stays_with_it() {
     let before = built(&origin);
     assert_eq!(before.as_ref(), kv.get(&value::key_text(origin.tenant("demo"), KvKey::Snapshot(visitor(BEN)))));
     origin.now += 30 * WEEK_MS;
-    origin.conn.execute("DELETE FROM rhythms", []).unwrap();
+    origin.conn.execute("DELETE FROM activity_histograms", []).unwrap();
     assert_eq!(built(&origin), before);
 }
 
@@ -226,7 +226,7 @@ fn without_any_facts_no_person_has_a_best_send_time() {
     let one = next(&origin, 1, window);
     assert_eq!(
         (one.local.as_str(), one.source),
-        ("2027-01-18T00:00", BestTimeSource::Population),
+        ("2027-01-18T00:00", BestSendTimeSource::Population),
         "the week's first hour"
     );
 }

@@ -10,8 +10,8 @@ use causeway_shared::base::ids::{Millis, VisitorId};
 use causeway_shared::facts::attributes::{AttributeMap, AttributeValue, NameToken, ValueKind};
 use causeway_shared::facts::segments::WriteStamp;
 use causeway_shared::profiles::activity::{
-    ActivityHistogram, BestTime, BestTimeSource, HOURS, PersonHabits, PopulationActivity, PriorActivity, UtcOffset,
-    ZoneOffsets,
+    ActivityHistogram, BestSendTime, BestSendTimeSource, HOURS, PersonHabits, PopulationActivity, PriorActivity,
+    UtcOffset, ZoneOffsets,
 };
 use causeway_shared::profiles::profile::Profile;
 use causeway_shared::wire::profile;
@@ -20,7 +20,7 @@ use rusqlite::{Connection, OptionalExtension as _, Row};
 
 use crate::base::integers::signed;
 use crate::base::time_zones;
-use crate::store::tables::{attribute_names, people, rhythms, visitors};
+use crate::store::tables::{activity_histograms, attribute_names, people, visitors};
 use crate::store::tenants::{TenantContext, Tenants};
 use crate::store::{CheckedBytes, PersonNo, StoreError, TenantNo, visitor_at};
 
@@ -30,7 +30,7 @@ pub const ZONE: &str = "time_zone";
 /// Activity of a person, joined from its visitors.
 #[derive(Debug, Clone, Default)]
 pub struct PersonActivity {
-    rhythm: ActivityHistogram,
+    activity: ActivityHistogram,
     seen: Option<(Millis, Millis)>,
     /// Newest write of the person's time zone.
     zone: Option<(WriteStamp, Option<AttributeValue>)>,
@@ -39,7 +39,7 @@ pub struct PersonActivity {
 impl PersonActivity {
     /// Adds a visitor. `zone` is the token of [`ZONE`].
     pub fn add(&mut self, profile: &Profile, attributes: &AttributeMap, zone: Option<NameToken>) {
-        self.rhythm = self.rhythm.plus(profile.rhythm());
+        self.activity = self.activity.plus(profile.activity());
         let both =
             |(first, last): (Millis, Millis)| self.seen.map_or((first, last), |(a, b)| (a.min(first), b.max(last)));
         self.seen = profile.seen().map(both).or(self.seen);
@@ -91,7 +91,9 @@ impl TenantHabits {
     /// # Errors
     /// [`StoreError`].
     pub fn load(conn: &Connection, tenant: &TenantContext) -> Result<Self, StoreError> {
-        let hours = conn.prepare_cached(rhythms::RHYTHMS_HOURS_OF_TENANT)?.query_row([tenant.no.0], |row| row.get(0));
+        let hours = conn
+            .prepare_cached(activity_histograms::ACTIVITY_HISTOGRAMS_HOURS_OF_TENANT)?
+            .query_row([tenant.no.0], |row| row.get(0));
         let population = match hours.optional()? {
             Some(CheckedBytes(bytes)) => {
                 decode_population(&bytes).ok_or(StoreError::Corrupt { what: "activity histogram of all people" })?
@@ -129,32 +131,32 @@ impl TenantHabits {
         let offsets = time_zones::zone_offsets(zone, recorded.start.min(now)..recorded.end.max(until));
         let usual = offsets.usual(recorded);
         let prior = self.priors.entry(usual).or_insert_with(|| self.population.prior(usual));
-        (prior.habits(&of.rhythm), offsets)
+        (prior.habits(&of.activity), offsets)
     }
 
     /// The person's own best send time at its current UTC offset, for its snapshot; `None` if only the histogram of all
     /// people would answer.
-    pub fn best(&mut self, of: &PersonActivity, now: Millis) -> Option<BestTime> {
+    pub fn best(&mut self, of: &PersonActivity, now: Millis) -> Option<BestSendTime> {
         let zone = self.zone_of(of);
         let (habits, offsets) = self.habits(of, &zone, now, now.saturating_add(1));
         let best = habits.best();
-        (best.source == BestTimeSource::Person).then(|| best.edge(offsets.at(now)))
+        (best.source == BestSendTimeSource::Person).then(|| best.edge(offsets.at(now)))
     }
 }
 
 /// Cache of best send times for the snapshots of one hand-out: each person and tenant is computed once.
 #[derive(Debug, Default)]
-pub struct BestTimeCache {
+pub struct BestSendTimeCache {
     tenants: BTreeMap<TenantNo, TenantHabits>,
     people: BTreeMap<PersonNo, Option<u16>>,
 }
 
-impl BestTimeCache {
+impl BestSendTimeCache {
     /// Stores the best send time that the visitor's next snapshot contains.
     ///
     /// # Errors
     /// [`StoreError`].
-    pub fn store_best_time(
+    pub fn store_best_send_time(
         &mut self,
         conn: &Connection,
         tenant: &TenantContext,
@@ -174,7 +176,8 @@ impl BestTimeCache {
                     Entry::Occupied(everybody) => everybody.into_mut(),
                     Entry::Vacant(place) => place.insert(TenantHabits::load(conn, tenant)?),
                 };
-                let best = read(conn, person, everybody)?.and_then(|of| everybody.best(&of, now)).map(BestTime::pack);
+                let best =
+                    read(conn, person, everybody)?.and_then(|of| everybody.best(&of, now)).map(BestSendTime::pack);
                 self.people.insert(person, best);
                 best
             }
@@ -248,7 +251,7 @@ impl ActivitySums {
             if let Some(of) = of.filter(|of| of.seen.is_some()) {
                 let recorded = of.recorded(0);
                 let offsets = time_zones::zone_offsets(&sum.everybody.zone_of(&of), recorded.clone());
-                sum.population.add(&of.rhythm, offsets.usual(recorded));
+                sum.population.add(&of.activity, offsets.usual(recorded));
                 sum.people += 1;
             }
         }
@@ -270,10 +273,13 @@ impl ActivitySums {
     /// # Errors
     /// [`StoreError::Sqlite`]; the caller must roll the transaction back.
     pub fn keep(&self, tx: &Connection, now: Millis) -> Result<(), StoreError> {
-        tx.execute(rhythms::RHYTHMS_DELETE_ALL, [])?;
+        tx.execute(activity_histograms::ACTIVITY_HISTOGRAMS_DELETE_ALL, [])?;
         for (tenant, TenantActivity { population, people, .. }) in &self.tenants {
             let hours: Vec<u8> = population.hours().iter().flat_map(|hour| hour.to_be_bytes()).collect();
-            tx.execute(rhythms::RHYTHMS_INSERT, (tenant.0, signed(*people), signed(now), CheckedBytes(hours)))?;
+            tx.execute(
+                activity_histograms::ACTIVITY_HISTOGRAMS_INSERT,
+                (tenant.0, signed(*people), signed(now), CheckedBytes(hours)),
+            )?;
         }
         Ok(())
     }
