@@ -6,6 +6,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
+use prometheus_client::encoding::prometheus_text;
 use serde::Serialize;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
@@ -76,5 +77,5 @@ async fn readyz(State(app): State<Arc<ApiState>>) -> (StatusCode, Json<Readiness
 async fn show_metrics(State(app): State<Arc<ApiState>>) -> impl IntoResponse {
     measure_process(&app).await;
     let page = app.metrics.render(clock::now(), clock::steady_now(), app.not_ready().is_none());
-    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], page)
+    ([(header::CONTENT_TYPE, prometheus_text::CONTENT_TYPE)], page)
 }

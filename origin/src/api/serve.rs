@@ -146,7 +146,7 @@ async fn one_ended(threads: &[JoinHandle<()>; 4], metrics: &Metrics) -> String {
             return name(ended);
         }
         for ended in living.iter_mut().filter_map(|thread| thread.take_if(|thread| thread.is_finished())) {
-            metrics.threads_ended.add(1);
+            metrics.threads_ended.inc();
             tracing::error!(
                 thread = name(ended),
                 "a thread stopped because of a bug: restart the origin and report the log"

@@ -1,117 +1,62 @@
 //! The origin's metrics and their Prometheus text. No label carries an id.
 
-use std::fmt::Write as _;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::Duration;
+use std::sync::atomic::AtomicU64;
 
 use causeway_shared::base::ids::Millis;
 use causeway_shared::base::time::{DAY_MS, MINUTE_MS};
 use causeway_shared::wire::sync::FilterReason;
+use prometheus_client::encoding::prometheus_text;
+use prometheus_client::metrics::TypedMetric;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::{Metric, Registry};
+
+pub use prometheus_client::metrics::counter::Counter;
 
 use crate::base::job_kinds::{JobKind, RunOutcome};
 use crate::base::log_output;
 
-/// A number that only grows.
-#[derive(Debug, Default)]
-pub struct Counter(AtomicU64);
+/// A current number.
+pub type Gauge = prometheus_client::metrics::gauge::Gauge<u64, AtomicU64>;
+/// A current duration or time, in seconds.
+pub type SecondsGauge = prometheus_client::metrics::gauge::Gauge<f64, AtomicU64>;
 
-impl Counter {
-    /// Adds `n`.
-    pub fn add(&self, n: u64) {
-        self.0.fetch_add(n, Relaxed);
-    }
+/// A metric with `N` labels: names and values.
+pub type Labelled<const N: usize, M> = Family<[(&'static str, &'static str); N], M>;
 
-    /// The total.
-    #[must_use]
-    pub fn get(&self) -> u64 {
-        self.0.load(Relaxed)
-    }
-}
-
-/// A current value.
-#[derive(Debug, Default)]
-pub struct Gauge(AtomicU64);
-
-impl Gauge {
-    /// Sets the value.
-    pub fn set(&self, n: u64) {
-        self.0.store(n, Relaxed);
-    }
-
-    /// The value.
-    #[must_use]
-    pub fn get(&self) -> u64 {
-        self.0.load(Relaxed)
-    }
-}
-
-/// Upper bounds of the latency buckets, in microseconds.
-const BUCKETS_US: [u64; 13] =
-    [500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 500_000, 2_500_000, 5_000_000, 10_000_000, 30_000_000];
-
-/// A histogram of durations.
-#[derive(Debug, Default)]
-pub struct Histogram {
-    buckets: [AtomicU64; BUCKETS_US.len()],
-    count: AtomicU64,
-    sum_us: AtomicU64,
-}
-
-impl Histogram {
-    /// Counts one duration.
-    pub fn record(&self, took: Duration) {
-        let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
-        for (bucket, bound) in self.buckets.iter().zip(BUCKETS_US) {
-            if us <= bound {
-                bucket.fetch_add(1, Relaxed);
-            }
-        }
-        self.count.fetch_add(1, Relaxed);
-        self.sum_us.fetch_add(us, Relaxed);
-    }
-}
+/// Upper bounds of the latency buckets, in seconds.
+const BUCKETS: [f64; 13] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 2.5, 5.0, 10.0, 30.0];
 
 /// All metrics of the origin.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Metrics {
+    registry: Registry,
     /// Facts counted.
     pub accepted: Counter,
     /// Facts that were counted before.
     pub duplicate: Counter,
     /// Facts refused, by reason: see [`REASONS`].
-    pub rejected: [Counter; REASONS.len()],
+    pub rejected: Labelled<1, Counter>,
     /// Syncs committed.
     pub syncs: Counter,
     /// Connections that are open.
     pub connections: Gauge,
     /// Connections closed to make room for others.
     pub connections_displaced: Counter,
-    /// Connections that a time limit ended, in the order of [`ConnectionLimit::NAMES`].
-    pub connection_timeouts: [Counter; ConnectionLimit::NAMES.len()],
+    /// Connections that a time limit ended.
+    pub connection_timeouts: Labelled<1, Counter>,
     /// Calls of `/v1/sync` refused, by status: see [`REFUSALS`].
-    pub refused: [Counter; REFUSALS.len()],
+    pub refused: Labelled<1, Counter>,
     /// Facts lost at the edges, as the edges report.
     pub lost: Counter,
     /// Queue messages that edges gave up (dead letters).
     pub dead: Counter,
-    /// Requests that edges answered without counting them, as the edges report, in the order of [`FilterReason::ALL`].
-    pub filtered: [Counter; FilterReason::ALL.len()],
-    /// Age of the oldest fact in the last sync with facts, in milliseconds.
-    pub queue_age_ms: Gauge,
-    /// Time of that sync, in milliseconds since the epoch.
-    pub queue_aged_ms: Gauge,
-    /// Time of the last committed sync, by [`crate::base::clock::steady_now`].
-    pub last_sync_ms: Gauge,
-    /// Time at which this process began to accept syncs, by [`crate::base::clock::steady_now`].
-    pub serving_ms: Gauge,
-    /// Last time at which a sync's signed time agreed with this clock, in milliseconds since the epoch; 0: never.
-    pub dated_ms: Gauge,
-    /// Time of a sync that was refused for its signed time, while no other has agreed; 0: none.
-    pub contradicted_ms: Gauge,
+    /// Requests that edges answered without counting them, as the edges report.
+    pub filtered: Labelled<1, Counter>,
     /// KV keys waiting for a write.
     pub outbox_depth: Gauge,
-    /// Time since which the oldest of them is due, in milliseconds since the epoch; 0: none is due.
-    pub outbox_oldest_ms: Gauge,
     /// KV writes handed out to the publish consumer.
     pub handed_out: Counter,
     /// KV writes acknowledged.
@@ -128,9 +73,9 @@ pub struct Metrics {
     pub commit_failures: Counter,
     /// Threads of jobs or audiences that a fault of the program ended.
     pub threads_ended: Counter,
-    /// Duration of appends to the log.
+    /// Duration of appends to the log, in seconds.
     pub append: Histogram,
-    /// Duration of transactions of the store.
+    /// Duration of transactions of the store, in seconds.
     pub commit: Histogram,
     /// Facts in the log that were not folded at the last look.
     pub unfolded: Gauge,
@@ -140,25 +85,40 @@ pub struct Metrics {
     pub wal_bytes: Gauge,
     /// Tenants with an unreadable part of their current catalogue.
     pub held_tenants: Gauge,
-    /// Metrics of each job, in the order of [`JobKind::ALL`].
-    pub jobs: [OfJob; JobKind::ALL.len()],
-    /// Keys by result of the newest run of `verify`, in the order of [`FOUND`].
-    pub verified: [Gauge; FOUND.len()],
+    /// Metrics of the jobs.
+    pub jobs: JobMetrics,
+    /// Age of the oldest fact in the last sync with facts, in milliseconds. `/metrics` shows ages of this gauge and the
+    /// next six, which are not registered.
+    pub queue_age_ms: Gauge,
+    /// Time of that sync, in milliseconds since the epoch.
+    pub queue_aged_ms: Gauge,
+    /// Time of the last committed sync, by [`crate::base::clock::steady_now`].
+    pub last_sync_ms: Gauge,
+    /// Time at which this process began to accept syncs, by [`crate::base::clock::steady_now`].
+    pub serving_ms: Gauge,
+    /// Last time at which a sync's signed time agreed with this clock, in milliseconds since the epoch; 0: never.
+    pub dated_ms: Gauge,
+    /// Time of a sync that was refused for its signed time, while no other has agreed; 0: none.
+    pub contradicted_ms: Gauge,
+    /// Time since which the oldest of the waiting KV keys is due, in milliseconds since the epoch; 0: none is due.
+    pub outbox_oldest_ms: Gauge,
 }
 
-/// Metrics of one job. The gauges show the state of the store at the last look.
-#[derive(Debug, Default)]
-pub struct OfJob {
-    /// Runs that ended in this process, dry runs included, in the order of [`RunOutcome::ALL`].
-    pub runs: [Counter; RunOutcome::ALL.len()],
-    /// Duration of the last run, in milliseconds.
-    pub last_ms: Gauge,
-    /// End of the last successful run, in milliseconds since the epoch; 0: none.
-    pub well_ms: Gauge,
-    /// Completed work of the current run.
-    pub done: Gauge,
-    /// Total work of the current run.
-    pub all: Gauge,
+/// Metrics of the jobs. The gauges show the state of the store at the last look.
+#[derive(Debug)]
+pub struct JobMetrics {
+    /// Runs that ended in this process, dry runs included.
+    pub runs: Labelled<2, Counter>,
+    /// Duration of a job's last run; 0: none.
+    pub duration: Labelled<1, SecondsGauge>,
+    /// End of a job's last successful run, in seconds since the epoch; 0: none.
+    pub last_success: Labelled<1, SecondsGauge>,
+    /// Completed work of a job's current run.
+    pub done: Labelled<1, Gauge>,
+    /// Total work of a job's current run.
+    pub all: Labelled<1, Gauge>,
+    /// Keys by result of the newest run of `verify`: see [`FOUND`].
+    pub verified: Labelled<1, Gauge>,
 }
 
 /// Reasons for which a fact is refused; the last one stands for all others.
@@ -203,12 +163,151 @@ pub enum ConnectionLimit {
 }
 
 impl ConnectionLimit {
-    /// Names of the limits in the metrics, in the order of the variants.
-    pub const NAMES: [&str; 4] = ["idle", "head", "body", "write"];
+    const ALL: [Self; 4] = [Self::Idle, Self::Head, Self::Body, Self::Write];
+
+    /// Name of the limit in the metrics.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Idle => "idle",
+            Self::Head => "head",
+            Self::Body => "body",
+            Self::Write => "write",
+        }
+    }
 }
 
 /// Statuses with which a sync is refused.
 pub const REFUSALS: [&str; 5] = ["400", "401", "408", "413", "503"];
+
+/// Results of `verify` by name, in metrics and reports.
+pub const FOUND: [&str; 6] = ["right", "waiting", "older", "missing", "differs", "not_erased"];
+
+/// A new registry, and its metrics by the methods that register them. The library adds `causeway_` to a name, `_total`
+/// to that of a counter, and a full stop to a help text.
+struct NewRegistry(Registry);
+
+impl NewRegistry {
+    fn add<M: Metric + Clone>(&mut self, name: &str, help: &str, metric: M) -> M {
+        self.0.register(name, help, metric.clone());
+        metric
+    }
+
+    fn counter(&mut self, name: &str, help: &str) -> Counter {
+        self.add(name, help, Counter::default())
+    }
+
+    fn gauge(&mut self, name: &str, help: &str) -> Gauge {
+        self.add(name, help, Gauge::default())
+    }
+
+    fn histogram(&mut self, name: &str, help: &str) -> Histogram {
+        self.add(name, help, Histogram::new(BUCKETS))
+    }
+
+    /// Registers a metric with labels. Each label set is there from the start: an alert on an increase misses the first
+    /// count of a series that begins with it.
+    fn labelled<const N: usize, M>(
+        &mut self,
+        name: &str,
+        help: &str,
+        labels: impl IntoIterator<Item = [(&'static str, &'static str); N]>,
+    ) -> Labelled<N, M>
+    where
+        M: Default + Clone + Metric + TypedMetric,
+    {
+        let family = Family::default();
+        labels.into_iter().for_each(|labels| drop(family.get_or_create(&labels)));
+        self.add(name, help, family)
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let mut new = NewRegistry(Registry::with_prefix("causeway"));
+        Self {
+            accepted: new.counter("facts_accepted", "Facts counted"),
+            duplicate: new.counter("facts_duplicate", "Facts that were counted before"),
+            rejected: new.labelled(
+                "facts_rejected",
+                "Facts refused, and single attributes",
+                REASONS.map(|reason| [("reason", reason)]),
+            ),
+            syncs: new.counter("syncs", "Syncs committed"),
+            connections: new.gauge("connections", "Connections that are open"),
+            connections_displaced: new.counter("connections_displaced", "Connections closed to make room for others"),
+            connection_timeouts: new.labelled(
+                "connection_timeouts",
+                "Connections that a time limit ended",
+                ConnectionLimit::ALL.map(|limit| [("limit", limit.name())]),
+            ),
+            refused: new.labelled("syncs_refused", "Syncs refused", REFUSALS.map(|status| [("status", status)])),
+            lost: new.counter("edge_facts_lost", "Facts lost at the edges, as they report it"),
+            dead: new.counter("edge_dead_letters", "Queue messages that edges gave up on"),
+            filtered: new.labelled(
+                "edge_filtered_requests",
+                "Requests that edges answered without counting them, as they report",
+                FilterReason::ALL.map(|reason| [("reason", reason.name())]),
+            ),
+            outbox_depth: new.gauge("outbox_depth", "KV keys waiting for a write, counted up to 10000"),
+            handed_out: new.counter("publish_handed_out", "KV writes handed out"),
+            applied: new.counter("publish_applied", "KV writes acknowledged"),
+            bad_values: new.counter("publish_bad_values", "KV values that could not be built, or failed their check"),
+            people_too_large: new.counter("people_too_large", "People too large to be recomputed in one transaction"),
+            ids_over: new.counter("ids_over", "Observations of an id with a visitor that has too many"),
+            events_uncounted: new.counter(
+                "events_uncounted",
+                "Events with names that audiences do not count: the list is full, or the pages' quota is used up",
+            ),
+            commit_failures: new.counter("commit_failures", "Transactions that failed"),
+            threads_ended: new.counter("threads_ended", "Threads of jobs or audiences that a fault ended"),
+            append: new.histogram("append_seconds", "Time of one durable append to the log"),
+            commit: new
+                .histogram("commit_seconds", "Time of one transaction of the store, from its begin to its commit"),
+            unfolded: new.gauge("unfolded_facts", "Facts durable in the log and not folded yet"),
+            quarantined_facts: new.gauge(
+                "quarantined_facts",
+                "Facts that wait because their visitor's row or their tenant's stored catalogue cannot be read",
+            ),
+            wal_bytes: new.gauge("wal_bytes", "Length of the store's write-ahead log, in bytes"),
+            held_tenants: new.gauge("held_tenants", "Tenants whose stored catalogue cannot be read: their facts wait"),
+            jobs: JobMetrics::register(&mut new),
+            registry: new.0,
+            queue_age_ms: Gauge::default(),
+            queue_aged_ms: Gauge::default(),
+            last_sync_ms: Gauge::default(),
+            serving_ms: Gauge::default(),
+            dated_ms: Gauge::default(),
+            contradicted_ms: Gauge::default(),
+            outbox_oldest_ms: Gauge::default(),
+        }
+    }
+}
+
+impl JobMetrics {
+    fn register(new: &mut NewRegistry) -> Self {
+        let jobs = || JobKind::ALL.map(|job| [("job", job.name())]);
+        let runs = JobKind::ALL
+            .iter()
+            .flat_map(|job| RunOutcome::ALL.map(|outcome| [("job", job.name()), ("outcome", outcome.name())]));
+        Self {
+            runs: new.labelled("job_runs", "Runs of jobs that ended in this process", runs),
+            duration: new.labelled("job_seconds", "Duration of the last run that was not a dry run", jobs()),
+            last_success: new.labelled(
+                "job_last_success_seconds",
+                "End of the last successful run that was not a dry run, Unix time; 0: none",
+                jobs(),
+            ),
+            done: new.labelled("job_done", "Completed work of the current run", jobs()),
+            all: new.labelled("job_all", "Total work of the current run; 0 if there is none", jobs()),
+            verified: new.labelled(
+                "verify_keys",
+                "KV keys by result of the newest run of verify, dry runs included",
+                FOUND.map(|found| [("found", found)]),
+            ),
+        }
+    }
+}
 
 impl Metrics {
     /// Sets the number of KV keys that wait for a write, and the time since which the oldest is due.
@@ -249,209 +348,75 @@ impl Metrics {
 
     /// Counts a refused fact.
     pub fn reject(&self, reason: &str) {
-        let index = REASONS.iter().position(|r| *r == reason);
-        if let Some(counter) = self.rejected.get(index.unwrap_or(REASONS.len() - 1)) {
-            counter.add(1);
-        }
+        let reason = REASONS.into_iter().find(|known| *known == reason).unwrap_or("other");
+        self.rejected.get_or_create(&[("reason", reason)]).inc();
     }
 
     /// Counts a connection that a time limit ended.
     pub fn count_timeout(&self, limit: ConnectionLimit) {
-        if let Some(counter) = self.connection_timeouts.get(limit as usize) {
-            counter.add(1);
-        }
+        self.connection_timeouts.get_or_create(&[("limit", limit.name())]).inc();
     }
 
     /// Counts a refused sync.
     pub fn refuse(&self, status: u16) {
-        let index = REFUSALS.iter().position(|r| r.parse() == Ok(status));
-        if let Some(counter) = index.and_then(|p| self.refused.get(p)) {
-            counter.add(1);
+        if let Some(status) = REFUSALS.into_iter().find(|known| known.parse() == Ok(status)) {
+            self.refused.get_or_create(&[("status", status)]).inc();
         }
+    }
+
+    /// Counts a run that ended.
+    pub fn count_run(&self, job: JobKind, outcome: RunOutcome) {
+        self.jobs.runs.get_or_create(&[("job", job.name()), ("outcome", outcome.name())]).inc();
     }
 
     /// The metrics in Prometheus text format 0.0.4. `ready`: whether the origin accepts syncs.
     #[must_use]
     pub fn render(&self, now: Millis, steady: Millis, ready: bool) -> String {
-        let mut page = MetricsPage(String::with_capacity(4_096));
-        page.counters(self);
-        page.gauges(self, now, steady, ready);
-        page.jobs(&self.jobs);
-        page.verified(&self.verified);
-        page.histogram("causeway_append_seconds", "Time of one durable append to the log.", &self.append);
-        page.histogram(
-            "causeway_commit_seconds",
-            "Time of one transaction of the store, from its begin to its commit.",
-            &self.commit,
-        );
-        page.0
-    }
-}
-
-struct MetricsPage(String);
-
-impl MetricsPage {
-    fn line(&mut self, text: std::fmt::Arguments<'_>) {
-        // Writing into a string cannot fail.
-        let written = self.0.write_fmt(text);
-        debug_assert!(written.is_ok());
-        self.0.push('\n');
-    }
-
-    fn head(&mut self, name: &str, kind: &str, help: &str) {
-        self.line(format_args!("# HELP {name} {help}"));
-        self.line(format_args!("# TYPE {name} {kind}"));
-    }
-
-    fn one(&mut self, name: &str, kind: &str, help: &str, value: u64) {
-        self.head(name, kind, help);
-        self.line(format_args!("{name} {value}"));
-    }
-
-    fn seconds(&mut self, name: &str, help: &str, ms: u64) {
-        self.head(name, "gauge", help);
-        self.line(format_args!("{name} {}.{:03}", ms / 1_000, ms % 1_000));
-    }
-
-    fn labelled(&mut self, name: &str, help: &str, label: &str, names: &[&str], of: &[Counter]) {
-        self.head(name, "counter", help);
-        for (value, counter) in names.iter().zip(of) {
-            self.line(format_args!("{name}{{{label}=\"{value}\"}} {}", counter.get()));
+        let mut page = String::with_capacity(16_384);
+        for registry in [&self.registry, &self.computed(now, steady, ready)] {
+            // Writing into a string cannot fail.
+            let encoded = prometheus_text::encode(&mut page, registry);
+            debug_assert!(encoded.is_ok());
         }
+        page
     }
 
-    fn counters(&mut self, m: &Metrics) {
-        for (name, help, counter) in [
-            ("causeway_facts_accepted_total", "Facts counted.", &m.accepted),
-            ("causeway_facts_duplicate_total", "Facts that were counted before.", &m.duplicate),
-            ("causeway_syncs_total", "Syncs committed.", &m.syncs),
+    /// Metrics whose values are known at a call of `/metrics` only.
+    fn computed(&self, now: Millis, steady: Millis, ready: bool) -> Registry {
+        let mut page = Registry::with_prefix("causeway");
+        let lost = ConstCounter::new(log_output::lost_lines());
+        page.register("log_lines_lost", "Log lines that could not be written", lost);
+        page.register("ready", "1 if syncs are accepted", ConstGauge::new(u64::from(ready)));
+        let outbox_oldest = Some(self.outbox_oldest_ms.get()).filter(|since| *since > 0).unwrap_or(now);
+        for (name, help, ms) in [
             (
-                "causeway_connections_displaced_total",
-                "Connections closed to make room for others.",
-                &m.connections_displaced,
-            ),
-            ("causeway_edge_facts_lost_total", "Facts lost at the edges, as they report it.", &m.lost),
-            ("causeway_edge_dead_letters_total", "Queue messages that edges gave up on.", &m.dead),
-            ("causeway_publish_handed_out_total", "KV writes handed out.", &m.handed_out),
-            ("causeway_publish_applied_total", "KV writes acknowledged.", &m.applied),
-            (
-                "causeway_publish_bad_values_total",
-                "KV values that could not be built, or failed their check.",
-                &m.bad_values,
+                "outbox_age_seconds",
+                "Time for which the oldest waiting KV key is due",
+                now.saturating_sub(outbox_oldest),
             ),
             (
-                "causeway_people_too_large_total",
-                "People too large to be recomputed in one transaction.",
-                &m.people_too_large,
+                "queue_age_seconds",
+                "Age of the oldest fact in the last sync with facts; 0 from a minute after that sync",
+                self.queue_ms(now),
             ),
-            ("causeway_ids_over_total", "Observations of an id with a visitor that has too many.", &m.ids_over),
             (
-                "causeway_events_uncounted_total",
-                "Events with names that audiences do not count: the list is full, or the pages' quota is used up.",
-                &m.events_uncounted,
+                "last_sync_age_seconds",
+                "Time since the last sync, or since the start if there was none",
+                // By the monotonic clock: by a clock that was set back, the age would be 0 for as long as it lags.
+                steady.saturating_sub(self.last_sync_ms.get().max(self.serving_ms.get())),
             ),
-            ("causeway_commit_failures_total", "Transactions that failed.", &m.commit_failures),
-            ("causeway_threads_ended_total", "Threads of jobs or audiences that a fault ended.", &m.threads_ended),
         ] {
-            self.one(name, "counter", help, counter.get());
+            page.register(name, help, ConstGauge::new(seconds(ms)));
         }
-        let lost = log_output::lost_lines();
-        self.one("causeway_log_lines_lost_total", "counter", "Log lines that could not be written.", lost);
-        let name = "causeway_facts_rejected_total";
-        self.labelled(name, "Facts refused, and single attributes.", "reason", &REASONS, &m.rejected);
-        let name = "causeway_syncs_refused_total";
-        self.labelled(name, "Syncs refused.", "status", &REFUSALS, &m.refused);
-        let name = "causeway_edge_filtered_requests_total";
-        let help = "Requests that edges answered without counting them, as they report.";
-        self.labelled(name, help, "reason", &FilterReason::ALL.map(FilterReason::name), &m.filtered);
-        let name = "causeway_connection_timeouts_total";
-        let help = "Connections that a time limit ended.";
-        self.labelled(name, help, "limit", &ConnectionLimit::NAMES, &m.connection_timeouts);
-    }
-
-    fn gauges(&mut self, m: &Metrics, now: Millis, steady: Millis, ready: bool) {
-        let age = |since: u64| if since == 0 { 0 } else { now.saturating_sub(since) };
-        self.one("causeway_ready", "gauge", "1 if syncs are accepted.", u64::from(ready));
-        self.one("causeway_connections", "gauge", "Connections that are open.", m.connections.get());
-        self.one("causeway_unfolded_facts", "gauge", "Facts durable in the log and not folded yet.", m.unfolded.get());
-        let help = "Facts that wait because their visitor's row or their tenant's stored catalogue cannot be read.";
-        self.one("causeway_quarantined_facts", "gauge", help, m.quarantined_facts.get());
-        let help = "Length of the store's write-ahead log, in bytes.";
-        self.one("causeway_wal_bytes", "gauge", help, m.wal_bytes.get());
-        let help = "Tenants whose stored catalogue cannot be read: their facts wait.";
-        self.one("causeway_held_tenants", "gauge", help, m.held_tenants.get());
-        self.one(
-            "causeway_outbox_depth",
-            "gauge",
-            "KV keys waiting for a write, counted up to 10000.",
-            m.outbox_depth.get(),
-        );
-        self.seconds(
-            "causeway_outbox_age_seconds",
-            "Time for which the oldest waiting KV key is due.",
-            age(m.outbox_oldest_ms.get()),
-        );
-        self.seconds(
-            "causeway_queue_age_seconds",
-            "Age of the oldest fact in the last sync with facts; 0 from a minute after that sync.",
-            m.queue_ms(now),
-        );
-        self.seconds(
-            "causeway_last_sync_age_seconds",
-            "Time since the last sync, or since the start if there was none.",
-            // By the monotonic clock: by a clock that was set back, the age would be 0 for as long as it lags.
-            steady.saturating_sub(m.last_sync_ms.get().max(m.serving_ms.get())),
-        );
-    }
-
-    fn jobs(&mut self, of: &[OfJob]) {
-        self.head("causeway_job_runs_total", "counter", "Runs of jobs that ended in this process.");
-        for (name, job) in JobKind::names().into_iter().zip(of) {
-            for (outcome, counter) in RunOutcome::names().into_iter().zip(&job.runs) {
-                let value = counter.get();
-                self.line(format_args!("causeway_job_runs_total{{job=\"{name}\",outcome=\"{outcome}\"}} {value}"));
-            }
-        }
-        let seconds = |ms: u64| format!("{}.{:03}", ms / 1_000, ms % 1_000);
-        let help = "Duration of the last run that was not a dry run.";
-        self.of_jobs("causeway_job_seconds", help, of, |job| seconds(job.last_ms.get()));
-        let help = "End of the last successful run that was not a dry run, Unix time; 0: none.";
-        self.of_jobs("causeway_job_last_success_seconds", help, of, |job| seconds(job.well_ms.get()));
-        self.of_jobs("causeway_job_done", "Completed work of the current run.", of, |job| job.done.get().to_string());
-        let help = "Total work of the current run; 0 if there is none.";
-        self.of_jobs("causeway_job_all", help, of, |job| job.all.get().to_string());
-    }
-
-    fn verified(&mut self, of: &[Gauge]) {
-        let help = "KV keys by result of the newest run of verify, dry runs included.";
-        self.head("causeway_verify_keys", "gauge", help);
-        for (found, gauge) in FOUND.iter().zip(of) {
-            self.line(format_args!("causeway_verify_keys{{found=\"{found}\"}} {}", gauge.get()));
-        }
-    }
-
-    fn of_jobs(&mut self, name: &str, help: &str, of: &[OfJob], value: impl Fn(&OfJob) -> String) {
-        self.head(name, "gauge", help);
-        for (job, of) in JobKind::names().into_iter().zip(of) {
-            self.line(format_args!("{name}{{job=\"{job}\"}} {}", value(of)));
-        }
-    }
-
-    fn histogram(&mut self, name: &str, help: &str, of: &Histogram) {
-        self.head(name, "histogram", help);
-        for (bucket, us) in of.buckets.iter().zip(BUCKETS_US) {
-            let (s, rest) = (us / 1_000_000, us % 1_000_000);
-            self.line(format_args!("{name}_bucket{{le=\"{s}.{rest:06}\"}} {}", bucket.load(Relaxed)));
-        }
-        let (count, sum) = (of.count.load(Relaxed), of.sum_us.load(Relaxed));
-        self.line(format_args!("{name}_bucket{{le=\"+Inf\"}} {count}"));
-        self.line(format_args!("{name}_sum {}.{:06}", sum / 1_000_000, sum % 1_000_000));
-        self.line(format_args!("{name}_count {count}"));
+        page
     }
 }
 
-/// Results of `verify` by name, in metrics and reports.
-pub const FOUND: [&str; 6] = ["right", "waiting", "older", "missing", "differs", "not_erased"];
+/// A time or duration in seconds.
+#[must_use]
+pub fn seconds(ms: Millis) -> f64 {
+    ms as f64 / 1_000.0
+}
 
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "tests")]
@@ -461,7 +426,7 @@ mod tests {
     #[test]
     fn the_page_says_what_was_counted() {
         let metrics = Metrics::default();
-        metrics.accepted.add(3);
+        metrics.accepted.inc_by(3);
         metrics.reject("too_old");
         metrics.reject("something new");
         metrics.refuse(401);
@@ -471,7 +436,7 @@ mod tests {
         metrics.queue_age_ms.set(61_500);
         metrics.queue_aged_ms.set(10_000);
         metrics.set_outbox(2, Some(9_000));
-        metrics.commit.record(Duration::from_micros(700));
+        metrics.commit.observe(0.0007);
         let page = metrics.render(12_345, 12_345, true);
         for line in [
             "causeway_facts_accepted_total 3",
@@ -481,22 +446,22 @@ mod tests {
             "causeway_connection_timeouts_total{limit=\"head\"} 0",
             "causeway_connection_timeouts_total{limit=\"write\"} 1",
             "causeway_last_sync_age_seconds 2.345",
-            "causeway_queue_age_seconds 61.500",
+            "causeway_queue_age_seconds 61.5",
             "causeway_outbox_depth 2",
             "causeway_outbox_age_seconds 3.345",
             "causeway_ready 1",
-            "causeway_commit_seconds_bucket{le=\"0.000500\"} 0",
-            "causeway_commit_seconds_bucket{le=\"0.001000\"} 1",
+            "causeway_commit_seconds_bucket{le=\"0.0005\"} 0",
+            "causeway_commit_seconds_bucket{le=\"0.001\"} 1",
             "causeway_commit_seconds_count 1",
         ] {
             assert!(page.lines().any(|l| l == line), "{line} is missing in\n{page}");
         }
         metrics.set_outbox(0, None);
-        assert!(metrics.render(12_345, 12_345, true).lines().any(|l| l == "causeway_outbox_age_seconds 0.000"));
+        assert!(metrics.render(12_345, 12_345, true).lines().any(|l| l == "causeway_outbox_age_seconds 0.0"));
         // A quiet night after one late batch, then a start without any sync.
         metrics.last_sync_ms.set(0);
         let page = metrics.render(188_001, 188_001, true);
-        for line in ["causeway_queue_age_seconds 0.000", "causeway_last_sync_age_seconds 180.001"] {
+        for line in ["causeway_queue_age_seconds 0.0", "causeway_last_sync_age_seconds 180.001"] {
             assert!(page.lines().any(|l| l == line), "{line} is missing in\n{page}");
         }
     }
@@ -516,7 +481,7 @@ mod tests {
         metrics.last_sync_ms.set(5_000);
         // The clock was set back by a day, and an hour has passed.
         let page = metrics.render(10, 5_000 + 3_600_000, true);
-        assert!(page.lines().any(|line| line == "causeway_last_sync_age_seconds 3600.000"), "{page}");
+        assert!(page.lines().any(|line| line == "causeway_last_sync_age_seconds 3600.0"), "{page}");
     }
 
     #[test]

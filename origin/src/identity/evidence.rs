@@ -154,7 +154,7 @@ pub(super) fn record_sighting(
     let after = match before {
         Some(e) => evidence(e.first.min(received), e.last.max(received), e.cancelled.max(ended)),
         None if is_over(group, seen.tenant, seen.visitor, seen.id.kind, seen.by)? => {
-            group.ids_over.add(1);
+            group.ids_over.inc();
             return Ok(());
         }
         None => {

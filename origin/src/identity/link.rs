@@ -73,7 +73,7 @@ pub(crate) fn link_visitors(
                 if evidence::is_over(group, *tenant, *visitor, id.kind, by)?
                     && canonical_of(group.tx, *tenant, id.kind, also.iter().copied().chain([*named]))?.is_none()
                 {
-                    group.ids_over.add(1);
+                    group.ids_over.inc();
                     continue;
                 }
                 let id = alternates::resolve_ids(group, *tenant, *id, also, touched)?;

@@ -49,7 +49,7 @@ pub(crate) fn recompute(
         if around.is_too_large {
             // The person stays as it is, and `reconcile` reports it. Withdrawn visitors must leave it now, even if the
             // person is first found here.
-            group.people_too_large.add(1);
+            group.people_too_large.inc();
             tracing::warn!(limit = limits::AROUND_VISITORS, "a person is too large to be linked in one transaction");
             large_rows.extend(around.stored.values().map(|stored| stored.person));
             for visitor in around.stored.keys() {

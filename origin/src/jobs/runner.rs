@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::context::JobContext;
 use super::runs::{self, JobRun};
-use super::{JobKind, RunOutcome, tasks};
+use super::{RunOutcome, tasks};
 use crate::store::StoreError;
 
 /// Interval between two records of the progress.
@@ -82,14 +82,8 @@ impl JobRunner<'_> {
     }
 
     fn count(&self, run: &JobRun) {
-        let places = (
-            JobKind::ALL.iter().position(|job| *job == run.request.job),
-            RunOutcome::ALL.iter().position(|outcome| Some(*outcome) == run.outcome),
-        );
-        if let (Some(job), Some(outcome)) = places
-            && let Some(counter) = self.context.metrics.jobs.get(job).and_then(|job| job.runs.get(outcome))
-        {
-            counter.add(1);
+        if let Some(outcome) = run.outcome {
+            self.context.metrics.count_run(run.request.job, outcome);
         }
     }
 }

@@ -12,7 +12,7 @@ use utoipa::{PartialSchema, ToSchema};
 use super::LastRun;
 use crate::base::integers::{signed, unsigned};
 use crate::base::job_kinds::{JobKind, RunOutcome, Trigger};
-use crate::base::metrics::Metrics;
+use crate::base::metrics::{FOUND, Metrics, seconds};
 use crate::kv::verify::VerifyReport;
 use crate::store::tables::runs;
 use crate::store::tenants::Tenants;
@@ -351,23 +351,25 @@ pub fn last_run(conn: &Connection, job: JobKind, tenant: Option<TenantNo>) -> Re
 /// # Errors
 /// [`StoreError::Sqlite`].
 pub fn measure_runs(conn: &Connection, metrics: &Metrics) -> Result<(), StoreError> {
-    for (job, gauges) in JobKind::ALL.into_iter().zip(&metrics.jobs) {
-        let name = job.name();
+    for name in JobKind::names() {
+        let label = [("job", name)];
         let took: Option<i64> =
             conn.prepare_cached(runs::RUNS_LAST_DURATION)?.query_row([name], |row| row.get(0)).optional()?;
-        gauges.last_ms.set(unsigned(took.unwrap_or(0)));
-        gauges
-            .well_ms
-            .set(conn.prepare_cached(runs::RUNS_LAST_SUCCESS)?.query_row([name], |row| row.get(0).map(unsigned))?);
+        metrics.jobs.duration.get_or_create(&label).set(seconds(unsigned(took.unwrap_or(0))));
+        let success =
+            conn.prepare_cached(runs::RUNS_LAST_SUCCESS)?.query_row([name], |row| row.get(0).map(unsigned))?;
+        metrics.jobs.last_success.get_or_create(&label).set(seconds(success));
         let now = conn
             .prepare_cached(runs::RUNS_PROGRESS_OF_ACTIVE)?
             .query_row([name], |row| Ok([row.get(0)?, row.get(1)?].map(unsigned)));
         let [done, all] = now.optional()?.unwrap_or_default();
-        gauges.done.set(done);
-        gauges.all.set(all);
+        metrics.jobs.done.get_or_create(&label).set(done);
+        metrics.jobs.all.get_or_create(&label).set(all);
     }
     let newest = read(conn, runs::RUNS_LAST_VERIFY, [])?.pop();
     let verified = newest.and_then(|run| VerifyReport::deserialize(&run.report).ok()).unwrap_or_default();
-    metrics.verified.iter().zip(verified.found()).for_each(|(gauge, keys)| gauge.set(keys));
+    for (found, keys) in FOUND.into_iter().zip(verified.found()) {
+        metrics.jobs.verified.get_or_create(&[("found", found)]).set(keys);
+    }
     Ok(())
 }

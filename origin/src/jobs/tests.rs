@@ -21,6 +21,7 @@ use super::runs::{self, JobRun, RunRequest};
 use super::*;
 use crate::audience::Audience;
 use crate::base::job_kinds::{JobIntervals, Trigger};
+use crate::base::metrics::seconds;
 use crate::ingest::backlog::Backlog;
 use crate::ingest::intake::{CheckedFact, LogRecord};
 use crate::jobs::tasks::retention;
@@ -493,6 +494,10 @@ fn an_interrupted_reconcile_is_planned_again_and_mends_the_rest() {
     assert_eq!((done.no, &done.report["left"]), (run.no, &json!({})));
 }
 
+fn last_success(world: &World, job: JobKind) -> f64 {
+    world.origin.metrics.jobs.last_success.get_or_create(&[("job", job.name())]).get()
+}
+
 #[test]
 fn a_job_that_fails_says_why_and_is_counted() {
     let mut world = World::with(0);
@@ -501,18 +506,20 @@ fn a_job_that_fails_says_why_and_is_counted() {
     let run = world.all(JobKind::Activity, false);
     assert_eq!(run.outcome, Some(RunOutcome::Failed));
     assert!(run.report["error"].as_str().unwrap().contains("no such table"), "{}", run.report);
-    let activity = JobKind::ALL.iter().position(|job| *job == JobKind::Activity).unwrap();
-    let runs = &world.origin.metrics.jobs[activity].runs;
-    assert_eq!(runs.each_ref().map(|counter| counter.get()), [0, 1, 0]);
+    let runs = |outcome: RunOutcome| {
+        let labels = [("job", "activity"), ("outcome", outcome.name())];
+        world.origin.metrics.jobs.runs.get_or_create(&labels).get()
+    };
+    assert_eq!(RunOutcome::ALL.map(runs), [0, 1, 0]);
     runs::measure_runs(&world.origin.conn, &world.origin.metrics).unwrap();
-    assert_eq!(world.origin.metrics.jobs[activity].well_ms.get(), 0);
+    assert_eq!(last_success(&world, JobKind::Activity), 0.0);
     assert_eq!(world.all(JobKind::Retention, false).outcome, Some(RunOutcome::Done));
     runs::measure_runs(&world.origin.conn, &world.origin.metrics).unwrap();
-    assert_eq!(world.origin.metrics.jobs[1].well_ms.get(), NOW);
+    assert_eq!(last_success(&world, JobKind::Retention), seconds(NOW));
     let page = world.origin.metrics.render(NOW, NOW, true);
     for line in [
         "causeway_job_runs_total{job=\"activity\",outcome=\"failed\"} 1".to_owned(),
-        format!("causeway_job_last_success_seconds{{job=\"retention\"}} {}.{:03}", NOW / 1_000, NOW % 1_000),
+        format!("causeway_job_last_success_seconds{{job=\"retention\"}} {:?}", seconds(NOW)),
     ] {
         assert!(page.lines().any(|one| one == line), "{line} is missing in\n{page}");
     }
@@ -647,8 +654,7 @@ fn a_run_that_a_clock_put_far_off_is_not_the_last_that_ended_well_for_long() {
     world.origin.now = NOW;
     world.all(JobKind::Activity, false);
     runs::measure_runs(&world.origin.conn, &world.origin.metrics).unwrap();
-    let place = JobKind::ALL.iter().position(|job| *job == JobKind::Activity).unwrap();
-    assert_eq!(world.origin.metrics.jobs[place].well_ms.get(), NOW);
+    assert_eq!(last_success(&world, JobKind::Activity), seconds(NOW));
 }
 
 #[test]

@@ -167,7 +167,7 @@ fn lease_row(
         // An unreadable value of one person must not delay the values of others.
         Err(ValueError::Store(e)) if !e.is_of_a_value() => return Err(e),
         Err(e) => {
-            group.metrics.bad_values.add(1);
+            group.metrics.bad_values.inc();
             tracing::error!(error = %error_chain(&e), "a KV value cannot be built, or failed its check, and is retried later");
             put_off(group, due, retry)?;
             return Ok(None);

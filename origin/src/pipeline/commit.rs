@@ -149,10 +149,10 @@ fn commit_steps(
         }
         tx.commit()?;
     }
-    metrics.applied.add(applied);
-    metrics.ids_over.add(over);
-    metrics.people_too_large.add(large);
-    metrics.events_uncounted.add(uncounted);
+    metrics.applied.inc_by(applied);
+    metrics.ids_over.inc_by(over);
+    metrics.people_too_large.inc_by(large);
+    metrics.events_uncounted.inc_by(uncounted);
     Ok(done)
 }
 

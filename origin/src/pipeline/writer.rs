@@ -188,11 +188,11 @@ impl Writer {
             // An edge may repeat its facts harmlessly; an administrator must not repeat a change.
             let handed = handed.map_err(|e| if admin && is_durable { WriteError::Unfolded } else { e });
             OutboxBatch { publish: answer.publish, verify: answer.verify } = handed?;
-            metrics.handed_out.add(answer.publish.len() as u64);
+            metrics.handed_out.inc_by(answer.publish.len() as u64);
         }
         counters.count(metrics);
         if !admin {
-            metrics.syncs.add(1);
+            metrics.syncs.inc();
             metrics.last_sync_ms.set(clock::steady_now());
         }
         // Unfolded facts will cause writes.
@@ -236,9 +236,11 @@ impl SyncCounters {
 
     fn count(&self, metrics: &Metrics) {
         self.refused.iter().for_each(|code| metrics.reject(code));
-        metrics.lost.add(self.lost);
-        metrics.dead.add(self.dead);
-        metrics.filtered.iter().zip(self.filtered).for_each(|(counter, by)| counter.add(by));
+        metrics.lost.inc_by(self.lost);
+        metrics.dead.inc_by(self.dead);
+        for (reason, requests) in FilterReason::ALL.into_iter().zip(self.filtered) {
+            metrics.filtered.get_or_create(&[("reason", reason.name())]).inc_by(requests);
+        }
         if self.lost > 0 || self.dead > 0 {
             tracing::warn!(lost = self.lost, dead = self.dead, "an edge reports losses");
         }
@@ -247,7 +249,7 @@ impl SyncCounters {
 
 fn note_failure(healthy: &AtomicBool, metrics: &Metrics, error: &StoreError) {
     healthy.store(false, Ordering::Relaxed);
-    metrics.commit_failures.add(1);
+    metrics.commit_failures.inc();
     tracing::error!(error = %crate::base::error_chain(error), "a transaction failed and nothing of it was stored");
 }
 
@@ -293,7 +295,7 @@ impl AppendThread {
         let taken = self.taking.append(syncs);
         let (healthy, metrics) = (&self.shared.log_healthy, &self.shared.metrics);
         if !matches!(taken, Err(TakeError::Busy)) {
-            metrics.append.record(begun.elapsed());
+            metrics.append.observe(begun.elapsed().as_secs_f64());
         }
         let answer = match taken {
             Ok(()) => {
@@ -399,7 +401,7 @@ impl FoldThread {
         if matches!(done, Ok(None)) {
             return;
         }
-        shared.metrics.commit.record(begun.elapsed());
+        shared.metrics.commit.observe(begun.elapsed().as_secs_f64());
         match done {
             Ok(done) => {
                 let done = done.unwrap_or_default();

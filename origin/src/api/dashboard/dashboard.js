@@ -96,7 +96,7 @@ async function health() {
     if (!metrics.ok) throw new Error("no metrics");
     const [{ reason }, text] = await Promise.all([ready.json(), metrics.text()]);
     const found = samples(text);
-    jobs = [...found.keys()].flatMap((name) => name.match(/^causeway_job_seconds\{job="(.+)"\}$/)?.[1] ?? []);
+    jobs = [...found.keys()].flatMap((name) => name.match(/^causeway_job_seconds\{job="(.+)"\}$/)?.[1] ?? []).sort();
     const state = (bad) => made("span", { class: bad ? "bad" : "good" }, bad ? "alert" : "ok");
     const row = ([title, name, bad]) => [title, found.get(name) ?? "–", bad === undefined ? "" : state(!(found.get(name) <= bad))];
     fill($("health"), ["Metric", "Value", "Status"], [["Accepts syncs", ready.ok ? "yes" : reason, state(!ready.ok)], ...HEALTH_ROWS.map(row)]);

@@ -112,7 +112,7 @@ impl ConnectionTable {
         let mut unproven = entries.by_age.values_mut().filter(|entry| entry.proof.is_none() && !entry.is_closing);
         if let Some(oldest) = unproven.next() {
             oldest.close();
-            self.shared.metrics.connections_displaced.add(1);
+            self.shared.metrics.connections_displaced.inc();
         }
     }
 

@@ -56,7 +56,7 @@ impl TestListener {
     }
 
     fn timeouts(&self, limit: ConnectionLimit) -> u64 {
-        self.metrics.connection_timeouts[limit as usize].get()
+        self.metrics.connection_timeouts.get_or_create(&[("limit", limit.name())]).get()
     }
 }
 

@@ -171,9 +171,9 @@ impl FoldSteps {
         };
         let (new, all) = (done.new.iter().sum(), records.iter().map(|r| r.facts.len() as u64).sum::<u64>());
         done.refused.iter().for_each(|code| self.metrics.reject(code));
-        self.metrics.accepted.add(new);
+        self.metrics.accepted.inc_by(new);
         (0..done.erased).for_each(|_| self.metrics.reject("erased"));
-        self.metrics.duplicate.add(all.saturating_sub(new + done.erased + done.quarantined));
+        self.metrics.duplicate.inc_by(all.saturating_sub(new + done.erased + done.quarantined));
         if let Some(last) = records.last() {
             self.backlog.fold_to(last.seq);
         }
