@@ -22,6 +22,7 @@ pub(crate) mod listener;
 mod openapi;
 mod people;
 mod proofs;
+mod request_log;
 mod segments;
 mod sends;
 mod sync;
@@ -43,8 +44,13 @@ use causeway_shared::keys::key_ring::KeySet;
 use causeway_shared::wire::facts::{self, FactBatch};
 use causeway_shared::wire::sync::SyncRequest;
 use tower::ServiceBuilder;
+use tower::util::MapRequestLayer;
+use tower_http::compression::CompressionLayer;
+use tower_http::compression::predicate::{NotForContentType, Predicate as _, SizeAbove};
+use tower_http::request_id::{MakeRequestUuid, PropagateRequestIdLayer, SetRequestIdLayer};
 use tower_http::set_header::SetResponseHeaderLayer;
 use tower_http::timeout::{RequestBodyDeadlineLayer, TimeoutError};
+use tower_http::trace::TraceLayer;
 use utoipa_axum::router::OpenApiRouter;
 
 pub use crate::base::config::HttpLimits;
@@ -74,6 +80,9 @@ const AFTER_ALL: &[u64] = &[0];
 const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 /// Browsers must not guess another media type than the answer's.
 const NOSNIFF: HeaderValue = HeaderValue::from_static("nosniff");
+
+/// Least length of an answer that is compressed, in bytes: a shorter one fits one packet anyway.
+const LEAST_COMPRESSED: u64 = 1024;
 
 /// Code of the error for a write that is durable and not folded yet.
 const UNFOLDED: &str = "not_folded";
@@ -237,7 +246,18 @@ impl ApiState {
 pub fn router(app: Arc<ApiState>) -> Router {
     let nosniff = SetResponseHeaderLayer::overriding(header::X_CONTENT_TYPE_OPTIONS, NOSNIFF);
     let no_store = SetResponseHeaderLayer::if_not_present(header::CACHE_CONTROL, NO_STORE);
+    let compressed = SizeAbove::new(LEAST_COMPRESSED)
+        // The edge's answers are packed already.
+        .and(NotForContentType::const_new("application/cbor"))
+        // Its lines report progress, and an encoder would hold them back.
+        .and(NotForContentType::const_new("application/x-ndjson"));
     let layers = ServiceBuilder::new()
+        .layer(MapRequestLayer::new(request_log::drop_invalid_id))
+        .layer(SetRequestIdLayer::x_request_id(MakeRequestUuid))
+        // A handler logs the cause of a failure, inside of the span.
+        .layer(TraceLayer::new_for_http().make_span_with(request_log::request_span).on_failure(()))
+        .layer(PropagateRequestIdLayer::x_request_id())
+        .layer(CompressionLayer::new().compress_when(compressed))
         .layer(nosniff)
         // The files of the dashboard, which contain no data, set their own.
         .layer(no_store)

@@ -286,3 +286,54 @@ fn every_handler_returns_the_type_that_its_description_names() {
     }
     assert!(handlers > 30, "{handlers}");
 }
+
+/// The answer of the router before its store is open.
+async fn ask(app: &Arc<ApiState>, path: &str, headers: &[(&str, &str)]) -> Response {
+    let request =
+        headers.iter().fold(Request::builder().uri(path), |request, (name, value)| request.header(*name, *value));
+    router(Arc::clone(app)).oneshot(request.header("host", "a").body(Body::empty()).unwrap()).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_long_answer_is_compressed_for_a_caller_that_reads_gzip() {
+    let origin = Origin::new();
+    let app = app(&origin);
+    let encoding = |answer: &Response| answer.headers().get(header::CONTENT_ENCODING).cloned();
+    let gzip = [("accept-encoding", "gzip")];
+    let (plain, packed) = (ask(&app, "/metrics", &[]).await, ask(&app, "/metrics", &gzip).await);
+    assert_eq!((encoding(&plain), encoding(&packed)), (None, Some(HeaderValue::from_static("gzip"))));
+    let bytes = axum::body::to_bytes(packed.into_body(), usize::MAX).await.unwrap();
+    let mut text = String::new();
+    flate2::read::GzDecoder::new(&bytes[..]).read_to_string(&mut text).unwrap();
+    assert!(text.contains("causeway_ready 0") && bytes.len() * 2 < text.len());
+    assert_eq!(encoding(&ask(&app, "/healthz", &gzip).await), None, "it is short");
+}
+
+#[tokio::test]
+async fn an_answer_names_the_id_of_its_request() {
+    let origin = Origin::new();
+    let app = app(&origin);
+    let id = |answer: Response| answer.headers()["x-request-id"].to_str().unwrap().to_owned();
+    assert_eq!(id(ask(&app, "/healthz", &[("x-request-id", "proxy-7")]).await), "proxy-7");
+    let drawn = [id(ask(&app, "/nowhere", &[]).await), id(ask(&app, "/healthz", &[("x-request-id", "a b")]).await)];
+    assert!(drawn.iter().all(|id| id.len() == 36) && drawn[0] != drawn[1], "{drawn:?}");
+}
+
+#[tokio::test]
+async fn the_log_names_the_route_of_a_request_and_neither_its_visitor_nor_its_token() {
+    let origin = Origin::new();
+    let app = app(&origin);
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let log = tracing_subscriber::fmt().with_ansi(false).with_max_level(tracing::Level::TRACE);
+    let _logging = tracing::subscriber::set_default(log.with_writer(file.reopen().unwrap()).finish());
+    let path = format!("/admin/v1/visitors/{}?tenant=demo", visitor(1));
+    let headers = [("authorization", "Bearer secret"), ("x-request-id", "proxy-7")];
+    assert_eq!(ask(&app, &path, &headers).await.status(), StatusCode::SERVICE_UNAVAILABLE);
+    let said = std::fs::read_to_string(file.path()).unwrap();
+    for part in ["proxy-7", "/admin/v1/visitors/{id}", "status=503"] {
+        assert!(said.contains(part), "{part} is missing in {said}");
+    }
+    for part in [&visitor(1).to_string(), "secret", "demo"] {
+        assert!(!said.contains(part), "{part} is in {said}");
+    }
+}
