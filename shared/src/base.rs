@@ -13,4 +13,6 @@ pub mod placeholder;
 pub mod planted;
 pub mod problems;
 pub mod random;
+#[cfg(feature = "schema")]
+pub(crate) mod schema;
 pub mod time;

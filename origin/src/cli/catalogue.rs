@@ -84,7 +84,7 @@ pub(super) fn run(command: &CatalogueCommand, common: &CommonOptions) -> anyhow:
         anyhow::Ok((conn, tenant))
     };
     match command {
-        CatalogueCommand::Schema => common.output.text(schema::SCHEMA, &serde_json::from_str(schema::SCHEMA)?),
+        CatalogueCommand::Schema => print_schema(common),
         CatalogueCommand::Check { file, tenant } | CatalogueCommand::Apply { file, tenant, dry_run: true, .. } => {
             check_file(file, tenant.as_deref(), common)
         }
@@ -145,6 +145,11 @@ pub(super) fn run(command: &CatalogueCommand, common: &CommonOptions) -> anyhow:
             show_catalogue(&conn, &tenant, *version, common)
         }
     }
+}
+
+fn print_schema(common: &CommonOptions) -> anyhow::Result<()> {
+    let schema = schema::document_schema();
+    common.output.text(&format!("{schema:#}"), &schema)
 }
 
 /// Checks a catalogue against the store. If the store is missing or does not know the tenant, the check runs against an

@@ -19,6 +19,8 @@ use serde_json::Value;
 
 use crate::base::ids::{Micros, Millis};
 use crate::base::problems::{ConfigProblem, ProblemList};
+#[cfg(feature = "schema")]
+use crate::base::schema;
 use crate::base::{limits, moment};
 use crate::facts::actions::TimeWindow;
 use crate::facts::attributes::NameDictionary;
@@ -39,70 +41,89 @@ pub struct Targets {
     pub groups: Vec<Option<Filter>>,
 }
 
-/// A catalogue document. Each list is in the document's order and has at most [`limits::CATALOGUE_ROWS`] entries.
+/// The catalogue of a tenant. Each list is in the document's order.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Catalogue {
     /// The advertisers, which pay for campaigns.
+    #[cfg_attr(feature = "schema", schemars(length(max = limits::CATALOGUE_ROWS)))]
     #[serde(rename = "advertiser", default)]
     pub advertisers: Vec<Advertiser>,
     /// The campaigns.
+    #[cfg_attr(feature = "schema", schemars(length(max = limits::CATALOGUE_ROWS)))]
     #[serde(rename = "campaign", default)]
     pub campaigns: Vec<Campaign>,
     /// The ad groups: each groups ads of one campaign.
+    #[cfg_attr(feature = "schema", schemars(length(max = limits::CATALOGUE_ROWS)))]
     #[serde(rename = "ad_group", default)]
     pub ad_groups: Vec<AdGroup>,
     /// The ads.
+    #[cfg_attr(feature = "schema", schemars(length(max = limits::CATALOGUE_ROWS)))]
     #[serde(rename = "ad", default)]
     pub ads: Vec<Ad>,
-    /// The experiments; at most [`limits::EXPERIMENTS`].
+    /// The experiments.
+    #[cfg_attr(feature = "schema", schemars(length(max = limits::EXPERIMENTS)))]
     #[serde(rename = "experiment", default, skip_serializing_if = "Vec::is_empty")]
     pub experiments: Vec<Experiment>,
 }
 
 /// An advertiser, which pays for its campaigns.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Advertiser {
     /// Id: 1 to 64 of `a-z`, `0-9`, `-`, `_`.
+    #[cfg_attr(feature = "schema", schemars(with = "schema::RowId"))]
     pub id: String,
     /// Code, at least 1; never used for another advertiser.
+    #[cfg_attr(feature = "schema", schemars(with = "Option<schema::RowCode>"))]
     pub code: u32,
     /// Whether one page may show several of its ads. Default: no.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub repeats: bool,
     /// Caps over all ads of the advertiser.
+    #[cfg_attr(feature = "schema", schemars(length(max = limits::CAPS)))]
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub caps: Vec<CapRule>,
 }
 
 /// A campaign of one advertiser.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Campaign {
     /// Id: 1 to 64 of `a-z`, `0-9`, `-`, `_`.
+    #[cfg_attr(feature = "schema", schemars(with = "schema::RowId"))]
     pub id: String,
     /// Code, at least 1; never used for another campaign.
+    #[cfg_attr(feature = "schema", schemars(with = "Option<schema::RowCode>"))]
     pub code: u32,
     /// Id of the campaign's advertiser.
+    #[cfg_attr(feature = "schema", schemars(with = "schema::RowId"))]
     pub advertiser: String,
     /// First time at which its ads are placed: a date and time with offset (RFC 3339), or milliseconds since 1970.
     /// Default: no lower bound.
+    #[cfg_attr(feature = "schema", schemars(with = "Option<moment::WrittenMoment>"))]
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "moment::text")]
     pub starts: Option<String>,
     /// Time from which its ads are placed no longer. Default: never.
+    #[cfg_attr(feature = "schema", schemars(with = "Option<moment::WrittenMoment>"))]
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "moment::text")]
     pub ends: Option<String>,
     /// The price and the billed event. Default: free.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bid: Option<Bid>,
-    /// Total budget in micros: 1 to [`limits::BUDGET_MICROS`]. Default: unlimited.
+    /// Total budget in micros. Default: unlimited.
+    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = limits::BUDGET_MICROS)))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget_micros: Option<Micros>,
     /// Budget for one day of its time zone, in micros. Default: unlimited.
+    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = limits::BUDGET_MICROS)))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub daily_budget_micros: Option<Micros>,
     /// Time zone that defines its days, as a name of the time zone database such as `Europe/Berlin`. Default `UTC`.
+    #[cfg_attr(feature = "schema", schemars(length(max = limits::TIME_ZONE_BYTES)))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time_zone: Option<String>,
     /// How the budget is spread over time. Default `even`.
@@ -112,38 +133,45 @@ pub struct Campaign {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recipients: Option<RecipientLimit>,
     /// Filter for the people who may see its ads. Default: everyone.
+    #[cfg_attr(feature = "schema", schemars(with = "Option<serde_json::Map<String, Value>>"))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub targeting: Option<Value>,
     /// Competitive categories: one page shows ads of at most one campaign of each category.
+    #[cfg_attr(
+        feature = "schema",
+        schemars(length(max = limits::CATEGORIES), inner(length(min = 1, max = limits::CATALOGUE_ID_BYTES)))
+    )]
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub categories: Vec<String>,
     /// Whether its ads fill either all placements of a page or none. Default: no.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub roadblock: bool,
     /// Arm of an experiment, as `experiment/arm`: only people in that arm see its ads. Default: everyone.
+    #[cfg_attr(feature = "schema", schemars(with = "Option<schema::ArmName>"))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arm: Option<String>,
     /// How its caps are enforced. Default `ledger`.
     #[serde(default)]
     pub cap_mode: CapMode,
     /// Caps over all ads of the campaign.
+    #[cfg_attr(feature = "schema", schemars(length(max = limits::CAPS)))]
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub caps: Vec<CapRule>,
 }
 
-/// Price of a billed event, in micros of the catalogue's currency from 0 to [`limits::BID_MICROS`], or a share of its
-/// value.
+/// Price of a billed event, in micros of the catalogue's currency, or a share of its value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Bid {
     /// Per thousand impressions.
-    CpmMicros(i64),
+    CpmMicros(#[cfg_attr(feature = "schema", schemars(range(min = 0, max = limits::BID_MICROS)))] i64),
     /// Per click.
-    CpcMicros(i64),
+    CpcMicros(#[cfg_attr(feature = "schema", schemars(range(min = 0, max = limits::BID_MICROS)))] i64),
     /// Per conversion.
-    CpaMicros(i64),
+    CpaMicros(#[cfg_attr(feature = "schema", schemars(range(min = 0, max = limits::BID_MICROS)))] i64),
     /// Share of a conversion's value in millionths, at most 1,000,000.
-    SharePpm(i64),
+    SharePpm(#[cfg_attr(feature = "schema", schemars(range(min = 0, max = 1_000_000)))] i64),
 }
 
 impl Bid {
@@ -161,6 +189,7 @@ impl Bid {
 
 /// How a campaign spreads its budget over time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Pacing {
     /// A daily budget over the day; without one, the total until the campaign ends.
@@ -180,6 +209,7 @@ impl Pacing {
 
 /// How a campaign's caps are enforced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum CapMode {
     /// From the snapshot and the browser's ledger: free of cost, but a cap may be exceeded by actions that neither
@@ -193,49 +223,65 @@ pub enum CapMode {
 
 /// An ad group: ads of one campaign.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct AdGroup {
     /// Id: 1 to 64 of `a-z`, `0-9`, `-`, `_`.
+    #[cfg_attr(feature = "schema", schemars(with = "schema::RowId"))]
     pub id: String,
     /// Code, at least 1; never used for another ad group.
+    #[cfg_attr(feature = "schema", schemars(with = "Option<schema::RowCode>"))]
     pub code: u32,
     /// Id of its campaign.
+    #[cfg_attr(feature = "schema", schemars(with = "schema::RowId"))]
     pub campaign: String,
     /// Filter for the people who may see its ads, in addition to the campaign's filter. Default: no further condition.
+    #[cfg_attr(feature = "schema", schemars(with = "Option<serde_json::Map<String, Value>>"))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub targeting: Option<Value>,
     /// Arm of an experiment, as `experiment/arm`: only people in that arm see its ads. Default: everyone.
+    #[cfg_attr(feature = "schema", schemars(with = "Option<schema::ArmName>"))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arm: Option<String>,
     /// Caps over all ads of the group.
+    #[cfg_attr(feature = "schema", schemars(length(max = limits::CAPS)))]
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub caps: Vec<CapRule>,
 }
 
 /// An ad.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Ad {
     /// Id: 1 to 64 of `a-z`, `0-9`, `-`, `_`.
+    #[cfg_attr(feature = "schema", schemars(with = "schema::RowId"))]
     pub id: String,
     /// Code, at least 1; never used for another ad.
+    #[cfg_attr(feature = "schema", schemars(with = "Option<schema::RowCode>"))]
     pub code: u32,
     /// Id of its ad group.
+    #[cfg_attr(feature = "schema", schemars(with = "schema::RowId"))]
     pub ad_group: String,
-    /// Creative for the page: any JSON of at most [`limits::CREATIVE_BYTES`] bytes, passed on unchanged.
+    /// Creative for the page: any JSON of at most 8,192 bytes, passed on unchanged.
     pub creative: Value,
     /// Landing page of a click: an `https` or `http` address.
+    #[cfg_attr(feature = "schema", schemars(url))]
     pub landing: String,
     /// Sizes of the ad, as width and height. Default: it fits every placement.
+    #[cfg_attr(feature = "schema", schemars(length(max = limits::SIZES), inner(inner(range(min = 1)))))]
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sizes: Vec<[u32; 2]>,
     /// Tie-break between ads of equal value: the greater weight is placed, then the smaller code. Default 1.
+    #[cfg_attr(feature = "schema", schemars(range(min = 0, max = limits::WEIGHT)))]
     #[serde(default = "one")]
     pub weight: u32,
     /// Arm of an experiment, as `experiment/arm`: only people in that arm see it. Default: everyone.
+    #[cfg_attr(feature = "schema", schemars(with = "Option<schema::ArmName>"))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arm: Option<String>,
     /// Caps of this ad.
+    #[cfg_attr(feature = "schema", schemars(length(max = limits::CAPS)))]
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub caps: Vec<CapRule>,
 }
@@ -247,13 +293,15 @@ fn one() -> u32 {
 /// A frequency cap as written: at most `limit` actions of a type within a window. The caps of all four levels must
 /// hold.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct CapRule {
     /// Action type that is counted: `impression`, `click`, or another one of the vocabulary.
     pub action: String,
-    /// Largest number of actions: 1 to [`limits::CAP_LIMIT`].
+    /// Largest number of actions.
+    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = limits::CAP_LIMIT)))]
     pub limit: u32,
-    /// Window in which they are counted, in whole buckets of its unit; at most [`limits::CAP_DAYS`] days.
+    /// Window in which they are counted, in whole buckets of its unit; at most 30 days.
     pub window: TimeWindow,
 }
 

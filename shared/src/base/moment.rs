@@ -9,10 +9,12 @@ use crate::base::ids::Millis;
 pub(crate) const NEEDED: &str =
     "a date and time with its offset, such as 2026-11-01T00:00:00+01:00, or milliseconds since 1970 are needed";
 
+/// A date and time with its offset (RFC 3339), or milliseconds since 1970.
 #[derive(Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(untagged)]
-enum WrittenMoment {
-    Text(String),
+pub(crate) enum WrittenMoment {
+    Text(#[cfg_attr(feature = "schema", schemars(extend("format" = "date-time")))] String),
     Whole(u64),
 }
 

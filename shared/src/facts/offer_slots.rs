@@ -22,11 +22,14 @@ use crate::base::planted::{self, PlantedBug};
 
 /// The number of people that may get a campaign's ads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct RecipientLimit {
-    /// The most recipients: 1 to [`limits::RECIPIENTS`].
+    /// The most recipients.
+    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = limits::RECIPIENTS)))]
     pub limit: u32,
     /// The share of people that take part, of 10,000, drawn at random; other people get no code. Default: all.
+    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 10_000)))]
     #[serde(default = "all_people", skip_serializing_if = "is_all_people")]
     pub share: u16,
 }

@@ -11,6 +11,7 @@ const WORDS: usize = 255;
 
 /// The action types and view types in `catalogue.toml`. The action types `impression` (1) and `click` (2) are built in.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Vocabulary {
     /// Further action types, with codes from 3 on.
@@ -23,11 +24,14 @@ pub struct Vocabulary {
 
 /// A word with its code.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct VocabularyWord {
     /// The word: 1 to 32 characters of `a-z`, `0-9` and `_`.
+    #[cfg_attr(feature = "schema", schemars(regex(pattern = r"^[a-z0-9_]{1,32}$")))]
     pub name: String,
     /// The code, at most 255.
+    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 255)))]
     pub code: u8,
 }
 

@@ -19,6 +19,8 @@ use crate::base::limits;
 use crate::base::moment;
 use crate::base::planted::{self, PlantedBug};
 use crate::base::problems::ProblemList;
+#[cfg(feature = "schema")]
+use crate::base::schema;
 use crate::facts::actions::ActionType;
 use crate::facts::exposures::Exposures;
 use crate::facts::fact::PURCHASE;
@@ -26,13 +28,17 @@ use crate::settings::vocabulary::Vocabulary;
 
 /// An experiment with its arms. Its code and those of its arms are permanent and never reused.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Experiment {
     /// Id: 1 to 64 of `a-z`, `0-9`, `-`, `_`. The draw of arms depends on it: another id assigns people to other arms.
+    #[cfg_attr(feature = "schema", schemars(with = "schema::RowId"))]
     pub id: String,
     /// Code, at least 1, greater than the codes of all earlier experiments; never used for another experiment.
+    #[cfg_attr(feature = "schema", schemars(with = "Option<schema::RowCode>"))]
     pub code: u32,
-    /// The arms: 1 to [`limits::EXPERIMENT_ARMS`].
+    /// The arms.
+    #[cfg_attr(feature = "schema", schemars(length(min = 1, max = limits::EXPERIMENT_ARMS)))]
     #[serde(rename = "arm")]
     pub arms: Vec<Arm>,
     /// Conversion event: the name of an event, or an action type of the vocabulary other than `impression`. It must not
@@ -44,23 +50,29 @@ pub struct Experiment {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub selection: bool,
     /// Start: a date and time with offset (RFC 3339), or milliseconds since the Unix epoch.
+    #[cfg_attr(feature = "schema", schemars(with = "moment::WrittenMoment"))]
     #[serde(deserialize_with = "moment::millis")]
     pub starts: Millis,
     /// End, in either form. Default: when the experiment is removed from the catalogue.
+    #[cfg_attr(feature = "schema", schemars(with = "Option<moment::WrittenMoment>"))]
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "moment::optional_millis")]
     pub ends: Option<Millis>,
 }
 
 /// One arm of an experiment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Arm {
     /// Id: 1 to 64 of `a-z`, `0-9`, `-`, `_`.
+    #[cfg_attr(feature = "schema", schemars(with = "schema::RowId"))]
     pub id: String,
     /// Code, 1 to 255; never used for another arm of the experiment.
+    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 255)))]
     pub code: u8,
     /// Share of people in the arm, in 1/10,000. All shares together are at most 10,000; all other people are outside
     /// the experiment.
+    #[cfg_attr(feature = "schema", schemars(range(min = 0, max = 10_000)))]
     pub share: u32,
     /// Whether the other arms are compared with this one; at most one arm.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

@@ -8,6 +8,7 @@ use crate::base::time::{DAY_MINUTES, Minute};
 
 /// Size of a window's buckets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum WindowUnit {
     /// Minutes.
@@ -33,9 +34,11 @@ impl WindowUnit {
 
 /// The last `interval` buckets of a unit, including the current one: the last 7 days are today and the 6 days before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct TimeWindow {
     /// Number of buckets, at least 1.
+    #[cfg_attr(feature = "schema", schemars(range(min = 1)))]
     pub interval: u32,
     /// Size of a bucket.
     pub unit: WindowUnit,
