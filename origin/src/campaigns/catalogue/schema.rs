@@ -50,7 +50,7 @@ mod tests {
         for (pointer, expected) in [
             ("/additionalProperties", json!(false)),
             ("/properties/experiment/maxItems", json!(32)),
-            ("/properties/verb/items/$ref", json!("#/$defs/VocabularyWord")),
+            ("/properties/action_type/items/$ref", json!("#/$defs/VocabularyWord")),
             ("/$defs/VocabularyWord/properties/name/pattern", json!("^[a-z0-9_]{1,32}$")),
             ("/$defs/Advertiser/required", json!(["id"])),
             ("/$defs/Advertiser/properties/caps/maxItems", json!(8)),
