@@ -4,3 +4,4 @@ pub mod backlog;
 pub mod intake;
 pub mod log;
 pub mod marker;
+pub mod start_error;

@@ -15,15 +15,19 @@ pub mod error;
 pub mod files;
 pub mod id_error;
 pub mod identity;
+pub mod job_error;
 pub mod job_reports;
 pub mod journal;
+pub mod journal_error;
 mod locks;
+pub mod open_error;
 pub mod unread_parts;
 
 use crate::base::folders::make_folder;
 pub(crate) use crate::base::integers::signed;
 use crate::base::integers::unsigned;
 pub use crate::store::error::StoreError;
+pub use crate::store::open_error::OpenError;
 use crate::store::tables::{meta, sqlite_schema, visitors};
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
@@ -35,7 +39,7 @@ use rusqlite_migration::{M, Migrations};
 
 pub use self::checksum::CheckedBytes;
 pub use self::locks::{
-    StoreLock, is_ready, is_served, lock_extension, lock_folder, lock_job, lock_ready, lock_writing,
+    LockError, StoreLock, is_ready, is_served, lock_extension, lock_folder, lock_job, lock_ready, lock_writing,
 };
 
 /// Longest wait for a lock of SQLite.
@@ -62,12 +66,12 @@ pub fn store_file(data: &Path) -> PathBuf {
 /// Opens the store for writing; creates or migrates it if necessary.
 ///
 /// # Errors
-/// [`StoreError::Directory`], [`StoreError::File`], [`StoreError::Later`], [`StoreError::Earlier`];
-/// [`StoreError::Data`] if the directory had a store that is now missing.
-pub fn open(data: &Path) -> Result<Connection, StoreError> {
-    make_folder(data).map_err(|source| StoreError::Directory { path: data.to_owned(), source })?;
+/// [`OpenError::Directory`], [`OpenError::File`], [`OpenError::Later`], [`OpenError::Earlier`];
+/// [`OpenError::Data`] if the directory had a store that is now missing.
+pub fn open(data: &Path) -> Result<Connection, OpenError> {
+    make_folder(data).map_err(|source| OpenError::Directory { path: data.to_owned(), source })?;
     if data.join(RESTORING).exists() {
-        return Err(StoreError::HalfRestored(data.to_owned()));
+        return Err(OpenError::HalfRestored(data.to_owned()));
     }
     let path = store_file(data);
     if !holds_bytes(&path)? {
@@ -77,32 +81,32 @@ pub fn open(data: &Path) -> Result<Connection, StoreError> {
         let mut conn = Connection::open(&path)?;
         conn.busy_timeout(LOCKED)?;
         if is_later(&conn)? {
-            return Err(StoreError::Later(path.clone()));
+            return Err(OpenError::Later(path.clone()));
         }
         if MIGRATIONS.pending_migrations(&conn)? > 0 && is_ready(data) {
-            return Err(StoreError::Earlier(data.to_owned()));
+            return Err(OpenError::Earlier(data.to_owned()));
         }
         prepare_store(&mut conn)?;
         Ok(conn)
     };
-    opened().map_err(|e: StoreError| e.of_file(&path))
+    opened().map_err(|e: OpenError| e.of_file(&path))
 }
 
 /// Path of the store's file, if the store exists.
 ///
 /// # Errors
-/// [`StoreError::Missing`]; [`StoreError::Directory`] if the file cannot be examined.
-pub fn existing_file(data: &Path) -> Result<PathBuf, StoreError> {
+/// [`OpenError::Missing`]; [`OpenError::Directory`] if the file cannot be examined.
+pub fn existing_file(data: &Path) -> Result<PathBuf, OpenError> {
     let path = store_file(data);
-    if holds_bytes(&path)? { Ok(path) } else { Err(StoreError::Missing(path)) }
+    if holds_bytes(&path)? { Ok(path) } else { Err(OpenError::Missing(path)) }
 }
 
 /// Whether a file exists and is not empty; an empty file holds no store.
-pub(crate) fn holds_bytes(path: &Path) -> Result<bool, StoreError> {
+pub(crate) fn holds_bytes(path: &Path) -> Result<bool, OpenError> {
     match std::fs::metadata(path) {
         Ok(file) => Ok(file.len() > 0),
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(false),
-        Err(source) => Err(StoreError::Directory { path: path.to_owned(), source }),
+        Err(source) => Err(OpenError::Directory { path: path.to_owned(), source }),
     }
 }
 
@@ -110,11 +114,11 @@ pub(crate) fn holds_bytes(path: &Path) -> Result<bool, StoreError> {
 /// caller sets `locking_mode=EXCLUSIVE` first.
 ///
 /// # Errors
-/// [`StoreError::Foreign`], [`StoreError::Sqlite`], [`StoreError::Migration`].
-pub fn prepare_store(conn: &mut Connection) -> Result<(), StoreError> {
+/// [`OpenError::Foreign`], [`OpenError::Store`], [`OpenError::Migration`].
+pub fn prepare_store(conn: &mut Connection) -> Result<(), OpenError> {
     conn.busy_timeout(LOCKED)?;
     if conn.query_row(sqlite_schema::SQLITE_SCHEMA_IS_FOREIGN, [], |row| row.get(0))? {
-        return Err(StoreError::Foreign);
+        return Err(OpenError::Foreign);
     }
     // Durable at every commit (invariant 6): WAL with a lower level would sync only at checkpoints.
     conn.pragma_update(None, "journal_mode", "WAL")?;
@@ -152,26 +156,26 @@ pub fn wal_bytes(data: &Path) -> u64 {
 /// Whether a later release wrote the store.
 ///
 /// # Errors
-/// [`StoreError::Migration`].
-pub fn is_later(conn: &Connection) -> Result<bool, StoreError> {
+/// [`OpenError::Migration`].
+pub fn is_later(conn: &Connection) -> Result<bool, OpenError> {
     Ok(MIGRATIONS.pending_migrations(conn)? < 0)
 }
 
 /// Opens the store for reading only.
 ///
 /// # Errors
-/// [`StoreError::Missing`], [`StoreError::File`], [`StoreError::Later`].
-pub fn open_readonly(data: &Path) -> Result<Connection, StoreError> {
+/// [`OpenError::Missing`], [`OpenError::File`], [`OpenError::Later`].
+pub fn open_readonly(data: &Path) -> Result<Connection, OpenError> {
     let conn = open_any(data)?;
     let path = store_file(data);
-    if is_later(&conn).map_err(|e| e.of_file(&path))? { Err(StoreError::Later(path)) } else { Ok(conn) }
+    if is_later(&conn).map_err(|e| e.of_file(&path))? { Err(OpenError::Later(path)) } else { Ok(conn) }
 }
 
 /// Opens the store for reading only, whichever release wrote it.
 ///
 /// # Errors
-/// [`StoreError::Missing`], [`StoreError::Sqlite`].
-pub(crate) fn open_any(data: &Path) -> Result<Connection, StoreError> {
+/// [`OpenError::Missing`], [`OpenError::Store`].
+pub(crate) fn open_any(data: &Path) -> Result<Connection, OpenError> {
     let path = existing_file(data)?;
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let conn = Connection::open_with_flags(path, flags)?;

@@ -23,8 +23,8 @@ use super::listener::{RequestProof, record_proof};
 use super::{ApiError, ApiState, OpenStore};
 use crate::api::tokens::{self, AdminToken, TokenRole};
 use crate::base::clock;
+use crate::store;
 use crate::store::tenants::{TenantContext, Tenants};
-use crate::store::{self, StoreError};
 
 pub(super) type Answer = Result<Response, ApiError>;
 pub(super) type JsonAnswer<T> = Result<axum::Json<T>, ApiError>;
@@ -165,7 +165,7 @@ pub(super) fn note_use(app: &ApiState, token: &AdminToken, now: Millis) {
     if tokens::is_use_due(token, now) {
         let (data, id) = (app.config.data.clone(), token.id);
         tokio::task::spawn_blocking(move || {
-            let noted = store::open(&data).and_then(|conn| tokens::note_use(&conn, id, now));
+            let noted = store::open(&data).and_then(|conn| Ok(tokens::note_use(&conn, id, now)?));
             if let Err(e) = noted {
                 tracing::warn!(error = %crate::base::error_chain(&e), "the use of a token is not noted");
             }
@@ -262,11 +262,11 @@ pub(super) fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
 
 /// Writes data that is no fact with a connection of its own, as the command line does. SQLite's lock orders the
 /// transaction and those of the folding thread.
-pub(super) async fn write<T: Send + 'static, E: From<StoreError> + Send + 'static>(
+pub(super) async fn write<T: Send + 'static, E: Send + 'static>(
     app: &ApiState,
     run: impl FnOnce(&mut Connection) -> Result<T, E> + Send + 'static,
 ) -> Result<Result<T, E>, ApiError> {
     let data = app.config.data.clone();
-    let done = tokio::task::spawn_blocking(move || run(&mut store::open(&data)?)).await;
-    done.map_err(|e| ApiError::unwritten(&e))
+    let done = tokio::task::spawn_blocking(move || store::open(&data).map(|mut conn| run(&mut conn))).await;
+    done.map_err(|e| ApiError::unwritten(&e))?.map_err(|e| ApiError::unwritten(&e))
 }

@@ -17,13 +17,14 @@ use crate::base::clock;
 use crate::base::config::Config;
 use crate::base::key_file::{self, KeyError};
 use crate::base::metrics::Metrics;
+use crate::ingest::start_error::StartError;
 use crate::jobs::thread::JobsHandle;
 use crate::outbox::unconfigured_tenants;
 use crate::pipeline::writer::Writer;
 use crate::store::journal::ErasureJournal;
 use crate::store::tenants::Tenants;
 use crate::store::write_txn::TxnRules;
-use crate::store::{self, StoreError};
+use crate::store::{self, LockError, OpenError, StoreError};
 use crate::views::readers::ReaderPool;
 
 /// The reason for which the origin does not run.
@@ -32,9 +33,18 @@ pub enum ServeError {
     /// Keys are missing or weak.
     #[error(transparent)]
     Keys(#[from] KeyError),
-    /// The store cannot be used.
+    /// The data directory is locked.
+    #[error(transparent)]
+    Lock(#[from] LockError),
+    /// The store, its log or its journal cannot be opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// A thread over the store cannot start.
+    #[error(transparent)]
+    Start(#[from] StartError),
     /// The address is not available.
     #[error("cannot listen on {address}: is another program there? choose another with `listen` or CAUSEWAY_LISTEN")]
     Listen {
@@ -193,7 +203,7 @@ pub(crate) async fn open(app: &Arc<ApiState>) -> Result<[JoinHandle<()>; 4], Ser
         let mut conn = store::open(&config.data)?;
         crate::ingest::marker::tie_files(&config.data, &conn)?;
         let tenants = Tenants::open(&conn, &config.edge, &app.keys)?;
-        let journal = ErasureJournal::open(&config.data)?;
+        let journal = ErasureJournal::open(&config.data).map_err(OpenError::from)?;
         let rules = Arc::new(TxnRules::of(config, tenants, journal));
         let in_log = crate::ingest::log::newest_record(&config.data, &conn)?;
         crate::pipeline::replay::replay_journal(&mut conn, &rules, crate::store::write_txn::draw_inputs()?, in_log)?;

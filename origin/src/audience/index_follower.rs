@@ -15,9 +15,10 @@ use super::{Audience, AudienceIndexes, KEPT};
 use crate::audience::column_file::{self, FileOrigin, FileWrite};
 use crate::audience::person_row::{self, PersonRow};
 use crate::base::clock;
+use crate::ingest::start_error::{StartError, spawn_thread};
 use crate::store::names::events;
 use crate::store::tables::{meta, people, people_changed};
-use crate::store::{self, PersonNo, StoreError, TenantNo};
+use crate::store::{self, OpenError, PersonNo, StoreError, TenantNo};
 
 /// Pause when nothing changed.
 const LOOK: Duration = Duration::from_millis(20);
@@ -60,6 +61,17 @@ pub struct StoreFollower {
     failed: Option<Instant>,
 }
 
+/// The file of the audience index cannot be written.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write the file of the audience index in {}", data.display())]
+pub struct IndexFileError {
+    /// The data directory.
+    data: PathBuf,
+    /// The cause.
+    #[source]
+    source: std::io::Error,
+}
+
 #[derive(Debug)]
 enum FollowerState {
     /// The file must be read.
@@ -75,8 +87,8 @@ impl StoreFollower {
     /// Creates a follower of the store in `data`. All work happens in [`Self::step`].
     ///
     /// # Errors
-    /// [`StoreError`].
-    pub fn new(data: &Path, audience: Audience) -> Result<Self, StoreError> {
+    /// [`OpenError`].
+    pub fn new(data: &Path, audience: Audience) -> Result<Self, OpenError> {
         let conn = store::open_readonly(data)?;
         let of = FileOrigin { restore: 0, epoch: 0, seq: 0, hour: HourStamp(0) };
         let (data, expiring) = (data.to_owned(), (HourStamp(0), Vec::new()));
@@ -250,9 +262,9 @@ impl StoreFollower {
     /// of [`Self::step`].
     ///
     /// # Errors
-    /// [`StoreError::Directory`] if the file cannot be written. The previous file remains.
-    pub fn keep(&mut self) -> Result<bool, StoreError> {
-        let failed = |source| StoreError::Directory { path: self.data.clone(), source };
+    /// [`IndexFileError`]. The previous file remains.
+    pub fn keep(&mut self) -> Result<bool, IndexFileError> {
+        let failed = |source| IndexFileError { data: self.data.clone(), source };
         let columns = self.audience.read();
         match &mut self.doing {
             // A file never contains rows with unsettled event names.
@@ -322,7 +334,7 @@ impl StoreFollower {
 
     pub(super) fn keep_or_say(&mut self) -> bool {
         self.keep().unwrap_or_else(|e| {
-            tracing::error!(error = %crate::base::error_chain(&e), "the file of the audience index cannot be written");
+            tracing::error!(error = %crate::base::error_chain(&e), "the audience index is not stored");
             self.failed = Some(Instant::now());
             false
         })
@@ -332,11 +344,10 @@ impl StoreFollower {
 /// Starts the thread that follows the store in `data` until [`Audience::stop`].
 ///
 /// # Errors
-/// [`StoreError`], also if the operating system cannot start a thread.
-pub fn start_follower(data: &Path, audience: Audience) -> Result<JoinHandle<()>, StoreError> {
+/// [`StartError`].
+pub fn start_follower(data: &Path, audience: Audience) -> Result<JoinHandle<()>, StartError> {
     let follower = StoreFollower::new(data, audience)?;
-    let spawned = std::thread::Builder::new().name("audience".to_owned()).spawn(move || follower.live());
-    spawned.map_err(|source| StoreError::Directory { path: data.to_owned(), source })
+    spawn_thread("audience", move || follower.live())
 }
 
 /// Current state of the store.

@@ -32,12 +32,13 @@ pub use self::part::{ModelKind, PartReport, PartVerdict};
 use crate::base::integers::signed;
 use crate::base::metrics::Metrics;
 use crate::outbox::kv_key::KvKey;
+use crate::store::job_error::JobError;
 use crate::store::tables::models;
 use crate::store::write_txn::{TxnInputs, TxnRules};
 use crate::store::{CheckedBytes, StoreError, TenantNo};
 
 /// Progress callback `(done, total)`. Returning an error cancels the run with that error.
-type Progress<'a> = &'a (dyn Fn(u64, u64) -> Result<(), StoreError> + Sync);
+type Progress<'a> = &'a (dyn Fn(u64, u64) -> Result<(), JobError> + Sync);
 
 /// Newest models that are stored for a tenant.
 const KEPT: i64 = 10;
@@ -118,14 +119,14 @@ pub struct Report {
 /// training.
 ///
 /// # Errors
-/// [`StoreError`].
+/// [`JobError`].
 pub fn run(
     data: &Path,
     tenant: TenantNo,
     now: Millis,
     options: &Options,
     progress: Progress<'_>,
-) -> Result<Outcome, StoreError> {
+) -> Result<Outcome, JobError> {
     let Options { bits, most, life_ms, conversions } = options;
     let request = GatherRequest { data, tenant, bits: *bits, most: *most, conversions };
     let GatheredExamples { people, segments, examples } = gather::gather_examples(&request, progress)?;
@@ -155,8 +156,12 @@ pub fn run(
         let bytes = model::encode_model(&model);
         report.bytes = bytes.len();
         // The model is checked before it is published, in the same way as after it is read.
-        let whole = model::decode_model(&bytes)? == model;
-        return if whole { Ok(Outcome::Trained(bytes, report)) } else { Err(StoreError::Corrupt { what: "model" }) };
+        let whole = model::decode_model(&bytes).map_err(StoreError::from)? == model;
+        return if whole {
+            Ok(Outcome::Trained(bytes, report))
+        } else {
+            Err(StoreError::Corrupt { what: "model" }.into())
+        };
     }
     Ok(if any(PartVerdict::NotBetter) { Outcome::NotBetter(report) } else { Outcome::TooFew(report) })
 }

@@ -15,6 +15,7 @@ use causeway_origin::campaigns::train::Options;
 use causeway_origin::jobs::runs::RunRequest;
 use causeway_origin::jobs::tasks::materialise::{self, RefreshReport};
 use causeway_origin::maintenance::export;
+use causeway_origin::store::StoreError;
 use causeway_shared::base::ids::Millis;
 use causeway_shared::facts::segments::SegmentId;
 use clap::Subcommand;
@@ -150,7 +151,7 @@ fn materialise_audience(
         let tenant_name = tenant.config.name.clone();
         let mut plan =
             RefreshReport { tenant: tenant_name, segment: segment.0, unreadable, ..RefreshReport::default() };
-        materialise::compare_members(&mut conn, &audience, &people, now, &mut plan, |_, _, _| Ok(()))?;
+        materialise::compare_members(&mut conn, &audience, &people, now, &mut plan, |_, _, _| Ok::<_, StoreError>(()))?;
         return common.output.one(&serde_json::to_value(plan)?);
     }
     let mut opened = WritableStore::new(common)?;

@@ -7,7 +7,7 @@ use causeway_origin::audience::Audience as Columns;
 use causeway_origin::audience::index_follower::StoreFollower;
 use causeway_origin::audience::query::{self, MemberFormat};
 use causeway_origin::maintenance::export;
-use causeway_origin::store::StoreError;
+use causeway_origin::store::job_error::JobError;
 use causeway_origin::store::tenants::TenantContext;
 use causeway_shared::targeting::filter::Filter;
 use clap::{Args, ValueEnum};
@@ -103,7 +103,7 @@ pub(super) fn parse_filter(
 }
 
 /// Loads the audience index: all people in the store.
-pub(super) fn load_indexes(data: &std::path::Path, now: u64) -> Result<Columns, StoreError> {
+pub(super) fn load_indexes(data: &std::path::Path, now: u64) -> Result<Columns, JobError> {
     let columns = Columns::default();
     let mut follower = StoreFollower::new(data, columns.clone())?;
     let progress = progress_bar(0, PEOPLE);

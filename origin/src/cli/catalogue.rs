@@ -7,7 +7,7 @@ use causeway_origin::base::{clock, key_file};
 use causeway_origin::campaigns::catalogue::{self as of, AppliedCatalogue, ApplyError, CheckError, document, schema};
 use causeway_origin::campaigns::{allocation, offers};
 use causeway_origin::store::tenants::{TenantContext, Tenants};
-use causeway_origin::store::{self, StoreError};
+use causeway_origin::store::{self, OpenError};
 use causeway_shared::base::limits;
 use clap::Subcommand;
 use serde_json::{Value, json};
@@ -156,7 +156,7 @@ fn print_schema(common: &CommonOptions) -> anyhow::Result<()> {
 /// empty store.
 fn check_file(file: &Path, tenant: Option<&str>, common: &CommonOptions) -> anyhow::Result<()> {
     let there = match ReadableStore::new(common) {
-        Err(e) if matches!(e.downcast_ref(), Some(StoreError::Missing(_))) => None,
+        Err(e) if matches!(e.downcast_ref(), Some(OpenError::Missing(_))) => None,
         there => Some(there?),
     };
     let (conn, tenants) = match there.filter(|there| there.tenants.named(tenant).is_some()) {

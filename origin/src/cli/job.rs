@@ -14,7 +14,7 @@ use causeway_origin::jobs::context::JobContext;
 use causeway_origin::jobs::runner::JobRunner;
 use causeway_origin::jobs::runs::{self, JobRun, RunRequest};
 use causeway_origin::store::tenants::no_word;
-use causeway_origin::store::{self, StoreError, StoreLock};
+use causeway_origin::store::{self, LockError, StoreLock};
 use causeway_shared::base::limits;
 use clap::{Args, Subcommand};
 use rusqlite::Connection;
@@ -180,7 +180,7 @@ pub(super) fn try_carry_out(
 ) -> anyhow::Result<Option<JobRun>> {
     match store::lock_job(&opened.config.data) {
         Ok(_alone) => run_alone(opened, asked, training).map(Some),
-        Err(StoreError::Job(_)) => Ok(None),
+        Err(LockError::Job(_)) => Ok(None),
         Err(e) => Err(e.into()),
     }
 }
@@ -233,11 +233,11 @@ fn run_alone(opened: &mut WritableStore, asked: RunRequest, training: &Options) 
 }
 
 /// Takes the lock of all runs; waits at most [`WAIT`].
-fn lock_jobs(config: &Config) -> Result<StoreLock, StoreError> {
+fn lock_jobs(config: &Config) -> Result<StoreLock, LockError> {
     let begun = Instant::now();
     loop {
         match store::lock_job(&config.data) {
-            Err(StoreError::Job(_)) if begun.elapsed() < WAIT => std::thread::sleep(LOOK),
+            Err(LockError::Job(_)) if begun.elapsed() < WAIT => std::thread::sleep(LOOK),
             lock => return lock,
         }
     }

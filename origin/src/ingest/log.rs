@@ -24,6 +24,20 @@ use crate::store::{self, StoreCounters, StoreError};
 /// Value of a record's edge name for facts from the admin API.
 pub(crate) const ADMIN: &str = "admin";
 
+/// An error of reading the records of the log that wait to be folded.
+#[derive(Debug, thiserror::Error)]
+pub enum LogError {
+    /// Facts wait to be folded for a tenant that is not configured.
+    #[error(
+        "the log holds acknowledged facts of the tenant `{0}`, which the configuration lacks: configure it as it was and \
+         start; after one start and stop of the origin the tenant may be removed"
+    )]
+    NoTenant(TenantId),
+    /// The log failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
 /// The open log.
 #[derive(Debug)]
 pub struct FactLog {
@@ -157,11 +171,11 @@ impl FactLog {
     /// come from an earlier release and are skipped.
     ///
     /// # Errors
-    /// [`StoreError`], including [`StoreError::NoTenant`].
-    pub fn unfolded_records(&self, folded: u64, tenants: &Tenants) -> Result<Vec<LogRecord>, StoreError> {
+    /// [`LogError`].
+    pub fn unfolded_records(&self, folded: u64, tenants: &Tenants) -> Result<Vec<LogRecord>, LogError> {
         read_records(&self.conn, folded, tenants, |missing| {
             if tenants.had(missing.as_str()) {
-                return Err(StoreError::NoTenant(missing));
+                return Err(LogError::NoTenant(missing));
             }
             tracing::error!(tenant = missing.as_str(), "facts of a tenant that was never configured are not folded");
             Ok(())
@@ -269,41 +283,42 @@ pub fn open_existing(data: &Path) -> Result<Option<Connection>, StoreError> {
     Ok(conn.table_exists(None, "log")?.then_some(conn))
 }
 
-fn read_records(
+fn read_records<E: From<StoreError>>(
     conn: &Connection,
     folded: u64,
     tenants: &Tenants,
-    missing: impl Fn(TenantId) -> Result<(), StoreError>,
-) -> Result<Vec<LogRecord>, StoreError> {
-    let mut statement = conn.prepare(log::LOG_AFTER)?;
+    missing: impl Fn(TenantId) -> Result<(), E>,
+) -> Result<Vec<LogRecord>, E> {
+    let mut statement = conn.prepare(log::LOG_AFTER).map_err(StoreError::from)?;
     let rows = statement.query_map([signed(folded)], |row| {
         Ok((unsigned(row.get(0)?), unsigned(row.get(1)?), row.get::<_, Vec<u8>>(2)?, attribution_at(row, 3)?))
-    })?;
-    rows.map(|row| {
-        let (seq, taken, body, said) = row?;
-        Ok(LogRecord { attribution: said, ..decode_record(seq, taken, &body, tenants, &missing)? })
-    })
-    .collect()
+    });
+    rows.map_err(StoreError::from)?
+        .map(|row| {
+            let (seq, taken, body, said) = row.map_err(StoreError::from)?;
+            Ok(LogRecord { attribution: said, ..decode_record(seq, taken, &body, tenants, &missing)? })
+        })
+        .collect()
 }
 
 /// Decodes a record with its own time, so that facts refused at their arrival are refused again. Batches of tenants
 /// that were unknown then are not in it.
-fn decode_record(
+fn decode_record<E: From<StoreError>>(
     seq: u64,
     taken: Millis,
     body: &[u8],
     tenants: &Tenants,
-    missing: impl Fn(TenantId) -> Result<(), StoreError>,
-) -> Result<LogRecord, StoreError> {
-    let request = decode_stored(body)?;
+    missing: impl Fn(TenantId) -> Result<(), E>,
+) -> Result<LogRecord, E> {
+    let request = decode_stored(body).map_err(StoreError::from)?;
     let (admin, bytes) = (request.edge == ADMIN, body.len());
     let read = if admin { intake::read_admins } else { intake::read };
     let mut read = read(request, tenants, taken);
     let gone: Vec<_> = read.rejected.iter().filter(|refused| refused.code == UNKNOWN_TENANT).collect();
     if !gone.is_empty() {
-        let batches = decode_stored(body)?.facts;
+        let batches = decode_stored(body).map_err(StoreError::from)?.facts;
         for batch in gone.iter().filter_map(|refused| batches.get(refused.batch as usize)) {
-            missing(facts::decode_each(batch)?.0)?;
+            missing(facts::decode_each(batch).map_err(StoreError::from)?.0)?;
         }
     }
     if planted::is_active(PlantedBug::FoldTwiceAfterACrash) {
@@ -341,7 +356,7 @@ mod tests {
         origin.edge.tenants.retain(|tenant| tenant.name != "other");
         let without = Tenants::open(&origin.conn, &origin.edge, &origin.keys).unwrap();
         let refused = log.unfolded_records(0, &without).unwrap_err();
-        assert!(matches!(&refused, StoreError::NoTenant(name) if name.as_str() == "other"), "{refused}");
+        assert!(matches!(&refused, LogError::NoTenant(name) if name.as_str() == "other"), "{refused}");
         // A caller that only reads gets the facts of tenants that it knows.
         assert_eq!(unfolded(origin.data(), 0, &without).unwrap().first().map(|record| record.facts.len()), Some(1));
         assert_eq!(log.unfolded_records(0, &origin.rules.tenants).unwrap().len(), 1, "it waits for its tenant");

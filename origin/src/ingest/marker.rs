@@ -21,7 +21,7 @@ use crate::store::data_fault::{JOURNAL, LOG, STORE};
 use crate::store::files::{check_new, data_fault};
 use crate::store::identity::StoreIdentity;
 use crate::store::tables::{meta, state};
-use crate::store::{StoreError, journal, store_file};
+use crate::store::{OpenError, StoreError, journal, store_file};
 
 /// The marker's document.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -66,8 +66,8 @@ impl LogState {
 /// Checks that store, log and journal belong together, creates those that never existed, and writes the marker.
 ///
 /// # Errors
-/// [`StoreError::Data`]: one of them is missing, cut, older or foreign. Nothing was changed then.
-pub fn tie_files(data: &Path, store: &Connection) -> Result<(), StoreError> {
+/// [`OpenError::Data`]: one of them is missing, cut, older or foreign. Nothing was changed then.
+pub fn tie_files(data: &Path, store: &Connection) -> Result<(), OpenError> {
     match find_faults(data, store)?.into_iter().next() {
         Some(found) => Err(data_fault(data, found)),
         None => bind_log(data, store),
@@ -77,8 +77,8 @@ pub fn tie_files(data: &Path, store: &Connection) -> Result<(), StoreError> {
 /// All faults of a data directory; the store need not be open.
 ///
 /// # Errors
-/// [`StoreError`]: a file cannot be read.
-pub fn inspect_folder(data: &Path) -> Result<Vec<DataFault>, StoreError> {
+/// [`OpenError`]: a file cannot be read.
+pub fn inspect_folder(data: &Path) -> Result<Vec<DataFault>, OpenError> {
     if !crate::store::holds_bytes(&store_file(data))? {
         let had_one = check_new(data).is_err();
         return Ok(had_one.then_some(DataFault::StoreMissing).into_iter().collect());
@@ -89,8 +89,8 @@ pub fn inspect_folder(data: &Path) -> Result<Vec<DataFault>, StoreError> {
 /// Continues without the missing, cut or older file. Records that the log still holds stay.
 ///
 /// # Errors
-/// [`StoreError::Data`] for a fault that only the right file repairs.
-pub fn accept_loss(data: &Path) -> Result<Vec<DataFault>, StoreError> {
+/// [`OpenError::Data`] for a fault that only the right file repairs.
+pub fn accept_loss(data: &Path) -> Result<Vec<DataFault>, OpenError> {
     let found = inspect_folder(data)?;
     if let Some(other) = found.iter().find(|found| !found.is_acceptable()) {
         return Err(data_fault(data, other.clone()));
@@ -100,7 +100,7 @@ pub fn accept_loss(data: &Path) -> Result<Vec<DataFault>, StoreError> {
     Ok(found)
 }
 
-fn find_faults(data: &Path, store: &Connection) -> Result<Vec<DataFault>, StoreError> {
+fn find_faults(data: &Path, store: &Connection) -> Result<Vec<DataFault>, OpenError> {
     let StoreState { identity, folded } = StoreState::load(store)?;
     let (mut found, mut made) = (Vec::new(), Vec::new());
     match read_marker(data) {
@@ -135,14 +135,14 @@ fn find_faults(data: &Path, store: &Connection) -> Result<Vec<DataFault>, StoreE
 /// Writes the store's identity into its log and its journal, which are created if necessary, and then into the marker.
 ///
 /// # Errors
-/// [`StoreError`].
-pub fn bind_log(data: &Path, store: &Connection) -> Result<(), StoreError> {
+/// [`OpenError`].
+pub fn bind_log(data: &Path, store: &Connection) -> Result<(), OpenError> {
     let StoreState { identity, folded } = StoreState::load(store)?;
     log::FactLog::open(data, folded)?.bind(identity, folded)?;
     journal::bind_journal(data, identity)?;
     let files = [STORE, LOG, JOURNAL].map(str::to_owned).to_vec();
     write_marker(data, &MarkerDocument { identity: identity.to_string(), files })
-        .map_err(|source| StoreError::Directory { path: data.join(MARKER), source })
+        .map_err(|source| OpenError::Directory { path: data.join(MARKER), source })
 }
 
 /// Gives a new identity to a store that replaces another one.

@@ -8,6 +8,7 @@ use crate::campaigns::train;
 use crate::ingest::backlog::Backlog;
 use crate::jobs::runs::JobRun;
 use crate::store::StoreError;
+use crate::store::job_error::JobError;
 use crate::store::tables::visitors;
 use crate::store::write_txn::{TxnInputs, TxnRules};
 use causeway_shared::base::ids::Millis;
@@ -34,7 +35,7 @@ pub struct JobContext<'a> {
     /// Reads the log's records that are not folded.
     pub backlog: &'a dyn Fn() -> Result<Backlog, StoreError>,
     /// Gives the audience index, up to date.
-    pub audience: &'a dyn Fn() -> Result<Audience, StoreError>,
+    pub audience: &'a dyn Fn() -> Result<Audience, JobError>,
     /// Options for training models.
     pub training: &'a train::Options,
     /// Draws the inputs of a transaction: the time and a random seed.
@@ -45,8 +46,8 @@ pub struct JobContext<'a> {
     pub wait: &'a dyn Fn(Duration),
     /// Monotonic clock.
     pub elapsed: &'a dyn Fn() -> Duration,
-    /// Progress callback `(done, total)`. It returns [`StoreError::Stopped`] if the run must end.
-    pub report_progress: &'a (dyn Fn(u64, u64) -> Result<(), StoreError> + Sync),
+    /// Progress callback `(done, total)`. It returns [`JobError::Stopped`] if the run must end.
+    pub report_progress: &'a (dyn Fn(u64, u64) -> Result<(), JobError> + Sync),
     /// Set once the run is in a phase that it cannot resume; it is no longer pre-empted.
     pub non_preemptible: &'a AtomicBool,
 }
@@ -69,10 +70,10 @@ impl From<Value> for JobReport {
 /// Isolates the failure of one item of a job, so that the job continues with the others. The inner error is the reason.
 ///
 /// # Errors
-/// [`StoreError::Stopped`], because the run must end.
-pub fn isolate_failure<T>(done: Result<T, StoreError>) -> Result<Result<T, String>, StoreError> {
+/// [`JobError::Stopped`], because the run must end.
+pub fn isolate_failure<T>(done: Result<T, JobError>) -> Result<Result<T, String>, JobError> {
     match done {
-        Err(e) if !matches!(e, StoreError::Stopped) => Ok(Err(error_chain(&e))),
+        Err(e) if !matches!(e, JobError::Stopped) => Ok(Err(error_chain(&e))),
         done => done.map(Ok),
     }
 }
@@ -115,7 +116,7 @@ pub(crate) trait BackgroundJob: Sync {
     /// Executes a run from its cursor.
     ///
     /// # Errors
-    /// [`StoreError`]; earlier transactions stay committed. [`StoreError::Stopped`] reports an interruption, not a
+    /// [`JobError`]; earlier transactions stay committed. [`JobError::Stopped`] reports an interruption, not a
     /// failure.
-    fn run(&self, context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError>;
+    fn run(&self, context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, JobError>;
 }

@@ -11,6 +11,7 @@ use super::context::JobContext;
 use super::runs::{self, JobRun};
 use super::{RunOutcome, tasks};
 use crate::store::StoreError;
+use crate::store::job_error::JobError;
 
 /// Interval between two records of the progress.
 const NOTED: Duration = Duration::from_secs(1);
@@ -48,7 +49,7 @@ impl JobRunner<'_> {
                 // Progress is only informative: a busy store must not fail the run.
                 noted.or_else(|e| if e.is_busy() { Ok(()) } else { Err(e) })?;
             }
-            if stop() { Err(StoreError::Stopped) } else { Ok(()) }
+            if stop() { Err(JobError::Stopped) } else { Ok(()) }
         };
         let mut context = JobContext { conn: self.context.conn, report_progress: &progress, ..self.context };
         let (outcome, report) = match tasks::run_job(&mut context, run) {
@@ -57,7 +58,7 @@ impl JobRunner<'_> {
                 report.as_object_mut().map(|report| report.insert("error".to_owned(), why.into()));
                 (RunOutcome::Failed, Some(report))
             }
-            Err(StoreError::Stopped) => (RunOutcome::Interrupted, None),
+            Err(JobError::Stopped) => (RunOutcome::Interrupted, None),
             Err(e) if e.is_busy() && run.request.job.is_resumable() && !run.request.dry_run => {
                 tracing::warn!(
                     run = run.no,

@@ -31,6 +31,7 @@ use self::verify::VerifyJob;
 use crate::jobs::context::{BackgroundJob, JobContext, JobReport};
 use crate::jobs::runs::JobRun;
 use crate::store::StoreError;
+use crate::store::job_error::JobError;
 
 /// All jobs in the order of their kinds.
 const TASKS: [&dyn BackgroundJob; 13] = [
@@ -52,8 +53,8 @@ const TASKS: [&dyn BackgroundJob; 13] = [
 /// Executes a run from its cursor.
 ///
 /// # Errors
-/// [`StoreError`]; earlier transactions stay committed. [`StoreError::Stopped`] reports an interruption, not a failure.
-pub(crate) fn run_job(context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
+/// [`JobError`]; earlier transactions stay committed. [`JobError::Stopped`] reports an interruption, not a failure.
+pub(crate) fn run_job(context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, JobError> {
     let job = TASKS.iter().find(|job| job.kind() == run.request.job);
     job.ok_or(StoreError::Corrupt { what: "job of a run" })?.run(context, run)
 }

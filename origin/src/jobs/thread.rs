@@ -22,8 +22,9 @@ use crate::base::job_kinds::{JobIntervals, JobKind, RunOutcome, Trigger};
 use crate::base::metrics::Metrics;
 use crate::campaigns::train;
 use crate::ingest::backlog::Backlog;
+use crate::ingest::start_error::{StartError, spawn_thread};
 use crate::store::write_txn::TxnRules;
-use crate::store::{self, StoreError};
+use crate::store::{self, LockError, StoreError};
 
 /// Longest sleep, also after a failure. A run whose process ended is found within this time.
 const LOOK: Duration = Duration::from_secs(30);
@@ -51,7 +52,7 @@ impl JobsHandle {
     /// Starts the thread over the store in `data`.
     ///
     /// # Errors
-    /// [`StoreError`], also if the operating system cannot start a thread.
+    /// [`StartError`].
     pub fn start(
         data: &Path,
         rules: Arc<TxnRules>,
@@ -59,7 +60,7 @@ impl JobsHandle {
         backlog: Backlog,
         audience: Audience,
         every: JobIntervals,
-    ) -> Result<(Self, JoinHandle<()>), StoreError> {
+    ) -> Result<(Self, JoinHandle<()>), StartError> {
         let (wake, wakes) = sync_channel(1);
         let notes = Mutex::new(store::open(data)?);
         let jobs = Self(Arc::new(HandleState { notes, stopping: AtomicBool::new(false), wake }));
@@ -76,8 +77,7 @@ impl JobsHandle {
             turn: TURN,
             held: false,
         };
-        let spawned = std::thread::Builder::new().name("jobs".to_owned()).spawn(move || thread.live(&wakes));
-        let thread = spawned.map_err(|source| StoreError::Directory { path: data.to_owned(), source })?;
+        let thread = spawn_thread("jobs", move || thread.live(&wakes))?;
         Ok((jobs, thread))
     }
 
@@ -133,7 +133,7 @@ impl JobThread {
         }
         while !self.jobs.is_stopping() {
             let sleep = self.run_due_jobs().unwrap_or_else(|e| {
-                tracing::error!(error = %crate::base::error_chain(&e), "runs of jobs cannot be stored");
+                tracing::error!(error = %crate::base::error_chain(e.as_ref()), "runs of jobs cannot be stored");
                 LOOK
             });
             wakes.recv_timeout(sleep).unwrap_or_default();
@@ -141,11 +141,11 @@ impl JobThread {
     }
 
     /// Executes everything that waits or is due. Returns the time until the next work.
-    fn run_due_jobs(&mut self) -> Result<Duration, StoreError> {
+    fn run_due_jobs(&mut self) -> anyhow::Result<Duration> {
         let _alone = match store::lock_job(&self.data) {
             Ok(lock) => lock,
-            Err(StoreError::Job(_)) => return Ok(BUSY),
-            Err(e) => return Err(e),
+            Err(LockError::Job(_)) => return Ok(BUSY),
+            Err(e) => return Err(e.into()),
         };
         while !self.jobs.is_stopping() {
             let now = clock::now();

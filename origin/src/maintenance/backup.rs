@@ -26,7 +26,7 @@ use crate::outbox::kv_key::names_subject;
 use crate::outbox::queue::LATE_MS;
 use crate::privacy::erasure_request;
 use crate::store::tables::{attribute_names, erasure_keys, meta, outbox, people, visitors};
-use crate::store::{self, EPOCHS_OF_A_RESTORE, StoreCounters, StoreError};
+use crate::store::{self, EPOCHS_OF_A_RESTORE, OpenError, StoreCounters, StoreError};
 
 pub use self::error::BackupError;
 use self::error::io_failure;
@@ -53,13 +53,13 @@ const ASIDE: &str = "before-restore-";
 /// they get their final names. `step` is called with the name of each step that begins.
 ///
 /// # Errors
-/// [`BackupError`], and [`StoreError::Missing`] if there is no store. Nothing is left in the folder then.
+/// [`BackupError`], and [`OpenError::Missing`] if there is no store. Nothing is left in the folder then.
 pub fn take_backup(data: &Path, to: &Path, mut step: impl FnMut(&'static str)) -> Result<BackupContents, BackupError> {
     drop(store::open_readonly(data)?);
     // A restore replaces the store, and one that was interrupted has left it incomplete.
     let _beside = store::lock_writing(data, false)?;
     if data.join(store::RESTORING).exists() {
-        return Err(StoreError::HalfRestored(data.to_owned()).into());
+        return Err(OpenError::HalfRestored(data.to_owned()).into());
     }
     part_file::fill_part(to, |part| {
         // The log is copied first. A record folded in between is also in the store's copy, and the log drops it when it
@@ -154,7 +154,7 @@ pub fn replaced_contents(data: &Path) -> Result<Option<BackupContents>, BackupEr
     let cut = interrupted_folder(data)?;
     let there = cut.as_deref().unwrap_or(data);
     let store = match store::open_any(there) {
-        Err(StoreError::Missing(_)) => return Ok(None),
+        Err(OpenError::Missing(_)) => return Ok(None),
         store => store?,
     };
     // Files that an interrupted restore has not moved yet are in their original folder.
@@ -190,7 +190,7 @@ pub struct RestoreReport {
 /// lookup is published again. `step` is called with the name of each step that begins.
 ///
 /// # Errors
-/// [`BackupError`], and [`StoreError::InUse`] while a process serves from `data`.
+/// [`BackupError`], and [`LockError::InUse`] while a process serves from `data`.
 pub fn restore_backup(
     data: &Path,
     from: &Path,

@@ -23,6 +23,7 @@ use crate::maintenance::retype_attribute::{names_it, stored_attributes, visitor_
 use crate::outbox::kv_key::KvKey;
 use crate::privacy::audit;
 use crate::profiles::fold::ChangedVisitor;
+use crate::store::job_error::JobError;
 use crate::store::names::{load_dictionary, page_of, pending_name};
 use crate::store::tables::{attribute_names, catalogues, outbox, visitors};
 use crate::store::tenants::TenantContext;
@@ -227,14 +228,14 @@ fn forgotten_names(conn: &Connection) -> Result<BTreeMap<TenantNo, Vec<(NameToke
 /// A tenant with an unreadable visitor waits. `step` is called between two transactions.
 ///
 /// # Errors
-/// [`StoreError`], also from `step`; then the next run does the rest.
+/// [`JobError`], also from `step`; then the next run does the rest.
 pub fn sweep_names(
     conn: &mut Connection,
     rules: &TxnRules,
     metrics: &Metrics,
     given: &dyn Fn() -> Result<TxnInputs, StoreError>,
-    step: &dyn Fn() -> Result<(), StoreError>,
-) -> Result<u64, StoreError> {
+    step: &dyn Fn() -> Result<(), JobError>,
+) -> Result<u64, JobError> {
     let mut rested = 0;
     for (tenant, tokens) in forgotten_names(conn)? {
         let leaving = tokens.into_iter().filter(|(_, state)| *state == ForgottenName::Leaving);

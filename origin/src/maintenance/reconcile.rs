@@ -20,6 +20,7 @@ use rusqlite::Connection;
 use crate::base::metrics::Metrics;
 use crate::identity::link::SuspectPeople;
 use crate::pipeline::mend;
+use crate::store::job_error::JobError;
 use crate::store::tenants::Tenants;
 use crate::store::write_txn::{TxnInputs, TxnRules};
 use crate::store::{PersonNo, StoreError, TenantNo};
@@ -28,7 +29,7 @@ use crate::store::{PersonNo, StoreError, TenantNo};
 const AT_ONCE: u64 = 1_000;
 
 /// Progress callback `(done, total)`. An error that it returns ends the run with that error.
-type Progress<'a> = &'a dyn Fn(u64, u64) -> Result<(), StoreError>;
+type Progress<'a> = &'a dyn Fn(u64, u64) -> Result<(), JobError>;
 
 /// The kind of a difference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -135,8 +136,8 @@ impl ReconcilePlan {
 /// approximate rows read and in total; its error ends the plan.
 ///
 /// # Errors
-/// [`StoreError`].
-pub fn plan(conn: &Connection, tenants: &Tenants, progress: Progress<'_>) -> Result<ReconcilePlan, StoreError> {
+/// [`JobError`].
+pub fn plan(conn: &Connection, tenants: &Tenants, progress: Progress<'_>) -> Result<ReconcilePlan, JobError> {
     let gather::GatheredEvidence { visitors, mut claims, mut unsure, classes, flagged } =
         gather::gather_evidence(conn, tenants, progress)?;
     let count = gather::short_length(visitors.len())?;
@@ -152,7 +153,7 @@ pub fn plan(conn: &Connection, tenants: &Tenants, progress: Progress<'_>) -> Res
 /// people. `progress` gets the differences done and in total after each transaction; its error ends the repair.
 ///
 /// # Errors
-/// [`StoreError`]; earlier transactions stay committed.
+/// [`JobError`]; earlier transactions stay committed.
 pub fn mend(
     conn: &mut Connection,
     rules: &TxnRules,
@@ -160,7 +161,7 @@ pub fn mend(
     mut given: impl FnMut() -> Result<TxnInputs, StoreError>,
     plan: &ReconcilePlan,
     progress: Progress<'_>,
-) -> Result<u64, StoreError> {
+) -> Result<u64, JobError> {
     let (mut changed, mut done) = (0, 0);
     let mut speakers: BTreeMap<(TenantNo, VisitorId), RepresentativeRepair> =
         plan.representatives.iter().map(|speaking| ((speaking.tenant, speaking.master), *speaking)).collect();

@@ -88,13 +88,13 @@ pub fn trim_page(
 /// Deletes the remaining expired FactIds of visitors with very many of them. `step` is called between two transactions.
 ///
 /// # Errors
-/// [`StoreError`], also from `step`; then the next run does the rest.
-pub fn forget_more_ids(
+/// [`StoreError`], or the error of `step`; then the next run does the rest.
+pub fn forget_more_ids<E: From<StoreError>>(
     conn: &Connection,
     visitors: &[i64],
     now: Millis,
-    step: &dyn Fn() -> Result<(), StoreError>,
-) -> Result<(), StoreError> {
+    step: &dyn Fn() -> Result<(), E>,
+) -> Result<(), E> {
     for visitor in visitors {
         while FactIdRows::forget(conn, *visitor, now)? {
             step()?;
@@ -113,7 +113,7 @@ pub fn trim_visitor(conn: &mut Connection, row: i64, now: Millis) -> Result<Trim
     visitor_row(&tx, &mut counters, row, now, &mut trimmed)?;
     counters.save(&tx)?;
     tx.commit()?;
-    forget_more_ids(conn, &[row], now, &|| Ok(()))?;
+    forget_more_ids::<StoreError>(conn, &[row], now, &|| Ok(()))?;
     Ok(trimmed)
 }
 

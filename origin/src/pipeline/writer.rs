@@ -22,6 +22,7 @@ use crate::campaigns::catalogue;
 use crate::ingest::backlog::Backlog;
 use crate::ingest::intake::{IncomingSync, OutboxRequest};
 use crate::ingest::log::FactLog;
+use crate::ingest::start_error::{StartError, spawn_thread};
 use crate::pipeline::commit::OutboxBatch;
 use crate::store::write_txn::TxnRules;
 use crate::store::{StoreCounters, StoreError};
@@ -124,14 +125,14 @@ impl Writer {
     /// see them at once. At most `most_waiting` facts may wait to be folded.
     ///
     /// # Errors
-    /// [`StoreError`], also if the operating system starts no thread.
+    /// [`StartError`].
     pub fn start(
         mut conn: Connection,
         data: &Path,
         rules: Arc<TxnRules>,
         metrics: Arc<Metrics>,
         most_waiting: usize,
-    ) -> Result<(Self, Backlog, [JoinHandle<()>; 2]), StoreError> {
+    ) -> Result<(Self, Backlog, [JoinHandle<()>; 2]), StartError> {
         let folded = StoreCounters::settled(&mut conn)?.folded();
         let in_force = catalogue::in_force(&conn, &rules.tenants)?;
         let log = FactLog::open(data, folded)?;
@@ -142,15 +143,11 @@ impl Writer {
         let checkpointer = Checkpointer::start(&conn, data)?;
         let folding = FoldSteps::of(conn, backlog.clone(), rules, Arc::clone(&metrics));
         let shared = Arc::new(WriterState::new(metrics, folded, in_force));
-        let thread = |name: &str, run: Box<dyn FnOnce() + Send>| {
-            let spawned = std::thread::Builder::new().name(name.to_owned()).spawn(run);
-            spawned.map_err(|source| StoreError::Directory { path: data.to_owned(), source })
-        };
         let mut appender = AppendThread { taking, shared: Arc::clone(&shared), wakes: wakes.clone(), wiped: None };
         let folder =
             FoldThread { folding, shared: Arc::clone(&shared), checkpointer, calls: Vec::new(), in_vain: None };
-        let appending = thread("log", Box::new(move || appender.run(&to_append)))?;
-        let folding = thread("store", Box::new(move || folder.run(&to_fold)))?;
+        let appending = spawn_thread("log", move || appender.run(&to_append))?;
+        let folding = spawn_thread("store", move || folder.run(&to_fold))?;
         Ok((Self { appends, wakes, backlog: backlog.clone(), shared }, backlog, [appending, folding]))
     }
 

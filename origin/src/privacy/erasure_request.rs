@@ -18,10 +18,10 @@ use crate::base::attribution::Attribution;
 use crate::base::integers::signed;
 use crate::erasures::registry::is_erased;
 use crate::identity::link;
-use crate::store::StoreError;
 use crate::store::journal::{ErasureJournal, RequestedErasure};
 use crate::store::tables::log;
 use crate::store::tenants::TenantContext;
+use crate::store::{OpenError, StoreError};
 
 /// The target of an erasure.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -144,8 +144,8 @@ pub fn erasure_reach(
 /// they spared.
 ///
 /// # Errors
-/// [`StoreError`] of the first record that could not be read; the other records are written all the same.
-pub fn keep_unfolded(data: &Path, folded: u64) -> Result<(), StoreError> {
+/// [`OpenError`]: the first record that could not be read; the other records are written all the same.
+pub fn keep_unfolded(data: &Path, folded: u64) -> Result<(), OpenError> {
     let path = data.join(crate::store::data_fault::LOG);
     if !path.exists() {
         return Ok(());
@@ -193,7 +193,7 @@ pub fn keep_unfolded(data: &Path, folded: u64) -> Result<(), StoreError> {
     if !erased.is_empty() {
         ErasureJournal::open(data)?.keep(&erased, &asked)?;
     }
-    unread
+    Ok(unread?)
 }
 
 #[cfg(test)]

@@ -3,17 +3,17 @@
 use std::path::Path;
 
 use crate::store::data_fault::{AUDIENCE_INDEX, DataFault, JOURNAL, LOG, LOG_TAIL, LOG_WAL, MARKER};
-use crate::store::error::StoreError;
+use crate::store::open_error::OpenError;
 
-pub(crate) fn data_fault(data: &Path, fault: DataFault) -> StoreError {
-    StoreError::Data { path: data.to_owned(), fault }
+pub(crate) fn data_fault(data: &Path, fault: DataFault) -> OpenError {
+    OpenError::Data { path: data.to_owned(), fault }
 }
 
 /// Refuses to create a store in a directory that had one.
 ///
 /// # Errors
-/// [`StoreError::Data`].
-pub(crate) fn check_new(data: &Path) -> Result<(), StoreError> {
+/// [`OpenError::Data`].
+pub(crate) fn check_new(data: &Path) -> Result<(), OpenError> {
     let had_one = [MARKER, LOG, LOG_TAIL, LOG_WAL, JOURNAL, AUDIENCE_INDEX].iter().any(|name| data.join(name).exists());
     if had_one { Err(data_fault(data, DataFault::StoreMissing)) } else { Ok(()) }
 }

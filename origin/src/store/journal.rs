@@ -13,6 +13,7 @@ use crate::base::attribution::Attribution;
 use crate::base::integers::{signed, unsigned};
 use crate::store::data_fault::JOURNAL;
 use crate::store::identity::StoreIdentity;
+use crate::store::journal_error::JournalError;
 use crate::store::tables::{erasure_requests, identity, journal_erasures};
 use crate::store::{self, StoreError};
 
@@ -31,16 +32,16 @@ impl ErasureJournal {
     /// Opens the journal in the data directory, or creates it, and reads it completely.
     ///
     /// # Errors
-    /// [`StoreError::Journal`]: the journal exists and cannot be read.
-    pub fn open(data: &Path) -> Result<Self, StoreError> {
+    /// [`JournalError`]: the journal exists and cannot be read.
+    pub fn open(data: &Path) -> Result<Self, JournalError> {
         open_with(data, Self::new)
     }
 
     /// Opens the journal of a store that another process serves; that process has read it completely.
     ///
     /// # Errors
-    /// [`StoreError::Journal`]: the journal cannot be opened.
-    pub fn open_in(data: &Path) -> Result<Self, StoreError> {
+    /// [`JournalError`]: the journal cannot be opened.
+    pub fn open_in(data: &Path) -> Result<Self, JournalError> {
         open_with(data, |conn| apply_settings(&conn).map(|()| Self(Mutex::new(conn))))
     }
 
@@ -132,50 +133,44 @@ impl ErasureJournal {
     }
 }
 
-/// Opens the journal's file for reading, if it exists and has its table.
-fn open_existing(data: &Path) -> Result<Option<Connection>, StoreError> {
+/// Identity of the store that the journal belongs to; `None` if the journal or its identity is missing.
+///
+/// # Errors
+/// [`JournalError`].
+pub fn store_of(data: &Path) -> Result<Option<StoreIdentity>, JournalError> {
     let path = data.join(JOURNAL);
     if !path.exists() {
         return Ok(None);
     }
-    let opened = || {
+    let read = || -> Result<Option<StoreIdentity>, StoreError> {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let conn = Connection::open_with_flags(&path, flags)?;
         conn.busy_timeout(store::LOCKED)?;
-        Ok(conn.table_exists(None, "identity")?.then_some(conn))
+        if !conn.table_exists(None, "identity")? {
+            return Ok(None);
+        }
+        Ok(StoreIdentity::from_column(conn.query_row(identity::IDENTITY_STORE, [], |row| row.get(0)).optional()?))
     };
-    opened().map_err(|e: StoreError| StoreError::Journal { path: path.clone(), why: crate::base::error_chain(&e) })
-}
-
-/// Identity of the store that the journal belongs to; `None` if the journal or its identity is missing.
-///
-/// # Errors
-/// [`StoreError::Journal`].
-pub fn store_of(data: &Path) -> Result<Option<StoreIdentity>, StoreError> {
-    let Some(conn) = open_existing(data)? else { return Ok(None) };
-    let read = conn.query_row(identity::IDENTITY_STORE, [], |row| row.get(0)).optional()?;
-    Ok(StoreIdentity::from_column(read))
+    read().map_err(|source| JournalError { path: path.clone(), source })
 }
 
 /// Binds the journal to a store; creates the journal if necessary.
 ///
 /// # Errors
-/// [`StoreError::Journal`].
-pub fn bind_journal(data: &Path, store: StoreIdentity) -> Result<(), StoreError> {
-    let ErasureJournal(conn) = ErasureJournal::open_in(data)?;
-    let conn = conn.into_inner().unwrap_or_else(PoisonError::into_inner);
-    conn.execute_batch(IDENTITY)?;
-    conn.execute(identity::IDENTITY_UPSERT, [store.as_bytes()])?;
-    Ok(())
+/// [`JournalError`].
+pub fn bind_journal(data: &Path, store: StoreIdentity) -> Result<(), JournalError> {
+    open_with(data, |conn| {
+        apply_settings(&conn)?;
+        conn.execute_batch(IDENTITY)?;
+        conn.execute(identity::IDENTITY_UPSERT, [store.as_bytes()])?;
+        Ok(())
+    })
 }
 
-fn open_with(
-    data: &Path,
-    by: impl FnOnce(Connection) -> Result<ErasureJournal, StoreError>,
-) -> Result<ErasureJournal, StoreError> {
+fn open_with<T>(data: &Path, by: impl FnOnce(Connection) -> Result<T, StoreError>) -> Result<T, JournalError> {
     let path = data.join(JOURNAL);
     let opened = Connection::open(&path).map_err(StoreError::from).and_then(by);
-    opened.map_err(|e| StoreError::Journal { path, why: crate::base::error_chain(&e) })
+    opened.map_err(|source| JournalError { path, source })
 }
 
 fn apply_settings(conn: &Connection) -> Result<(), StoreError> {

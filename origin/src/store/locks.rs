@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::OFlags;
 
-use super::{StoreError, make_folder};
+use super::make_folder;
 
 const READY: &str = "causeway.ready";
 const SERVED: &str = "causeway.lock";
@@ -17,6 +17,29 @@ const EXTENDED: Duration = Duration::from_secs(5);
 /// Pause between two attempts.
 const LOOK: Duration = Duration::from_millis(5);
 
+/// An error of locking a data directory.
+#[derive(Debug, thiserror::Error)]
+pub enum LockError {
+    /// The data directory or a lock in it cannot be used.
+    #[error("cannot use the data directory {}", path.display())]
+    Directory {
+        /// The directory.
+        path: PathBuf,
+        /// The cause.
+        #[source]
+        source: std::io::Error,
+    },
+    /// Another process serves from this directory.
+    #[error("another `causeway serve` uses {}: stop it first", .0.display())]
+    InUse(PathBuf),
+    /// A restore is running, or a restore cannot start while another command writes.
+    #[error("another command is writing to {}: let it end first", .0.display())]
+    Writing(PathBuf),
+    /// A job is running over the store.
+    #[error("a job is running over {}: let it end first; `causeway job list` shows it", .0.display())]
+    Job(PathBuf),
+}
+
 /// A held lock; dropping it releases the lock.
 #[derive(Debug)]
 pub struct StoreLock(#[expect(dead_code, reason = "the open file is the lock")] std::fs::File);
@@ -24,34 +47,34 @@ pub struct StoreLock(#[expect(dead_code, reason = "the open file is the lock")] 
 /// Locks the data directory for writing: shared with other writers, or exclusively for a restore (`alone`).
 ///
 /// # Errors
-/// [`StoreError::Writing`] while a process holds the lock in a way that excludes this one, [`StoreError::Directory`].
-pub fn lock_writing(data: &Path, alone: bool) -> Result<StoreLock, StoreError> {
-    lock_file(data, "causeway.writing", alone, StoreError::Writing)
+/// [`LockError::Writing`] while a process holds the lock in a way that excludes this one, [`LockError::Directory`].
+pub fn lock_writing(data: &Path, alone: bool) -> Result<StoreLock, LockError> {
+    lock_file(data, "causeway.writing", alone, LockError::Writing)
 }
 
 /// Locks the data directory for one run of a job; over all processes, at most one run is active.
 ///
 /// # Errors
-/// [`StoreError::Job`] while another run is active, [`StoreError::Directory`].
-pub fn lock_job(data: &Path) -> Result<StoreLock, StoreError> {
-    lock_file(data, "causeway.job", true, StoreError::Job)
+/// [`LockError::Job`] while another run is active, [`LockError::Directory`].
+pub fn lock_job(data: &Path) -> Result<StoreLock, LockError> {
+    lock_file(data, "causeway.job", true, LockError::Job)
 }
 
 /// Locks the expiries of segments: exclusively (`alone`) to read an expiry and write a later one, or shared to write
 /// segments.
 ///
 /// # Errors
-/// [`StoreError::Writing`] if another process holds the lock for too long, [`StoreError::Directory`].
-pub fn lock_extension(data: &Path, alone: bool) -> Result<StoreLock, StoreError> {
-    try_lock(EXTENDED, || lock_file(data, "causeway.extending", alone, StoreError::Writing))
+/// [`LockError::Writing`] if another process holds the lock for too long, [`LockError::Directory`].
+pub fn lock_extension(data: &Path, alone: bool) -> Result<StoreLock, LockError> {
+    try_lock(EXTENDED, || lock_file(data, "causeway.extending", alone, LockError::Writing))
 }
 
 /// Retries a lock for at most the time `most`.
-fn try_lock(most: Duration, lock: impl Fn() -> Result<StoreLock, StoreError>) -> Result<StoreLock, StoreError> {
+fn try_lock(most: Duration, lock: impl Fn() -> Result<StoreLock, LockError>) -> Result<StoreLock, LockError> {
     let begun = Instant::now();
     loop {
         match lock() {
-            Err(StoreError::InUse(_) | StoreError::Writing(_)) if begun.elapsed() < most => std::thread::sleep(LOOK),
+            Err(LockError::InUse(_) | LockError::Writing(_)) if begun.elapsed() < most => std::thread::sleep(LOOK),
             lock => return lock,
         }
     }
@@ -61,8 +84,8 @@ fn try_lock(most: Duration, lock: impl Fn() -> Result<StoreLock, StoreError>) ->
 /// journal agree.
 ///
 /// # Errors
-/// [`StoreError::Directory`].
-pub fn lock_ready(data: &Path) -> Result<StoreLock, StoreError> {
+/// [`LockError::Directory`].
+pub fn lock_ready(data: &Path) -> Result<StoreLock, LockError> {
     wait_lock(data, READY)
 }
 
@@ -81,12 +104,12 @@ pub fn is_served(data: &Path) -> bool {
 /// Whether a process holds a file's lock exclusively. The examination takes a shared lock, so that two examinations do
 /// not exclude each other.
 fn is_held(data: &Path, name: &str) -> bool {
-    data.is_dir() && matches!(lock_file(data, name, false, StoreError::InUse), Err(StoreError::InUse(_)))
+    data.is_dir() && matches!(lock_file(data, name, false, LockError::InUse), Err(LockError::InUse(_)))
 }
 
 /// Waits for a file's exclusive lock.
-fn wait_lock(data: &Path, name: &str) -> Result<StoreLock, StoreError> {
-    let failed = |source| StoreError::Directory { path: data.to_owned(), source };
+fn wait_lock(data: &Path, name: &str) -> Result<StoreLock, LockError> {
+    let failed = |source| LockError::Directory { path: data.to_owned(), source };
     let file = open_lock(data, name).map_err(failed)?;
     file.lock().map_err(failed)?;
     Ok(StoreLock(file))
@@ -95,9 +118,9 @@ fn wait_lock(data: &Path, name: &str) -> Result<StoreLock, StoreError> {
 /// Locks the data directory for this process alone. Waits for a process that only examines the lock ([`is_served`]).
 ///
 /// # Errors
-/// [`StoreError::InUse`], [`StoreError::Directory`].
-pub fn lock_folder(data: &Path) -> Result<StoreLock, StoreError> {
-    try_lock(LOOKED_AT, || lock_file(data, SERVED, true, StoreError::InUse))
+/// [`LockError::InUse`], [`LockError::Directory`].
+pub fn lock_folder(data: &Path) -> Result<StoreLock, LockError> {
+    try_lock(LOOKED_AT, || lock_file(data, SERVED, true, LockError::InUse))
 }
 
 /// Opens a lock's file. A symbolic link is refused, because it could have another file created or emptied.
@@ -107,8 +130,8 @@ fn open_lock(data: &Path, name: &str) -> std::io::Result<std::fs::File> {
     options.open(data.join(name))
 }
 
-fn lock_file(data: &Path, name: &str, alone: bool, taken: fn(PathBuf) -> StoreError) -> Result<StoreLock, StoreError> {
-    let failed = |source| StoreError::Directory { path: data.to_owned(), source };
+fn lock_file(data: &Path, name: &str, alone: bool, taken: fn(PathBuf) -> LockError) -> Result<StoreLock, LockError> {
+    let failed = |source| LockError::Directory { path: data.to_owned(), source };
     make_folder(data).map_err(failed)?;
     let file = open_lock(data, name).map_err(failed)?;
     let locked = if alone { file.try_lock() } else { file.try_lock_shared() };

@@ -53,15 +53,12 @@ fn a_store_of_a_later_schema_or_of_another_program_is_refused() {
     let write = |sql: &str| Connection::open(store_file(folder.path())).unwrap().execute_batch(sql).unwrap();
     write("CREATE TABLE notes (note TEXT)");
     let refused = open(folder.path()).unwrap_err();
-    assert!(
-        matches!(&refused, StoreError::File { source, .. } if matches!(**source, StoreError::Foreign)),
-        "{refused}"
-    );
+    assert!(matches!(&refused, OpenError::File { source, .. } if matches!(**source, OpenError::Foreign)), "{refused}");
     write("DROP TABLE notes");
     drop(open(folder.path()).unwrap());
     write("PRAGMA user_version = 2");
-    assert!(matches!(open(folder.path()), Err(StoreError::Later(_))));
-    assert!(matches!(open_readonly(folder.path()), Err(StoreError::Later(_))));
+    assert!(matches!(open(folder.path()), Err(OpenError::Later(_))));
+    assert!(matches!(open_readonly(folder.path()), Err(OpenError::Later(_))));
     write("PRAGMA user_version = 1");
     drop(open(folder.path()).unwrap());
 }
@@ -70,7 +67,7 @@ fn a_store_of_a_later_schema_or_of_another_program_is_refused() {
 fn one_process_serves_a_directory() {
     let folder = tempfile::tempdir().unwrap();
     let held = lock_folder(folder.path()).unwrap();
-    assert!(matches!(lock_folder(folder.path()), Err(StoreError::InUse(_))));
+    assert!(matches!(lock_folder(folder.path()), Err(LockError::InUse(_))));
     assert!(is_served(folder.path()));
     drop(held);
     assert!(!is_served(folder.path()));

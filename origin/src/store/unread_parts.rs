@@ -1,23 +1,23 @@
 //! Parts of a replaced store that a restore could not read.
 
-use crate::store::StoreError;
+use crate::store::{OpenError, StoreError};
 use rusqlite::{Connection, Params, Row};
 
 /// Parts of a replaced store that could not be read completely; each part occurs once, with its first error.
 #[derive(Debug, Default)]
-pub struct UnreadParts(Vec<(&'static str, StoreError)>);
+pub struct UnreadParts(Vec<(&'static str, OpenError)>);
 
 impl UnreadParts {
     /// The error of the first part that could not be read.
     #[must_use]
-    pub fn into_first(self) -> Option<StoreError> {
+    pub fn into_first(self) -> Option<OpenError> {
         self.0.into_iter().next().map(|(_, why)| why)
     }
 
     /// Records a part that could not be read.
-    pub fn add(&mut self, part: &'static str, why: StoreError) {
+    pub fn add(&mut self, part: &'static str, why: impl Into<OpenError>) {
         if !self.has(part) {
-            self.0.push((part, why));
+            self.0.push((part, why.into()));
         }
     }
 
@@ -28,7 +28,7 @@ impl UnreadParts {
     }
 
     /// The recorded parts, each with its error.
-    pub fn iter(&self) -> impl Iterator<Item = (&'static str, &StoreError)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, &OpenError)> {
         self.0.iter().map(|(part, why)| (*part, why))
     }
 

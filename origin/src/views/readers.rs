@@ -8,7 +8,7 @@ use rusqlite::Connection;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::ingest::backlog::Backlog;
-use crate::store::{StoreError, open_readonly};
+use crate::store::{OpenError, StoreError, open_readonly};
 use crate::views::read::StoreView;
 
 /// Longest wait of a read for a connection. A caller has given up by then, and further reads queue up.
@@ -54,6 +54,9 @@ pub struct StreamPermit(#[expect(dead_code, reason = "held until it is dropped")
 /// Reason why a read failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
+    /// The store cannot be opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -156,22 +159,22 @@ impl ReaderPool {
             let _places = places;
             let mut conn = readers.lend()?;
             let began = Instant::now();
-            conn.progress_handler(STEPS, Some(move || began.elapsed() > longest))?;
+            conn.progress_handler(STEPS, Some(move || began.elapsed() > longest)).map_err(StoreError::from)?;
             // The backlog is read before the snapshot: facts folded in between are then in the store.
             let reader = readers.backlog.reader();
             // One transaction, so that all statements of the read see the same state.
-            let snapshot = conn.transaction()?;
+            let snapshot = conn.transaction().map_err(StoreError::from)?;
             let found = read(&StoreView::with_backlog(&snapshot, &reader)?)?;
-            snapshot.commit()?;
+            snapshot.commit().map_err(StoreError::from)?;
             readers.take_back(conn);
             Ok(found)
         });
-        task.await
-            .map_err(|_| ReadError::Stopping)?
-            .map_err(|e: StoreError| if e.is_interrupted() { ReadError::TooLong } else { ReadError::Store(e) })
+        task.await.map_err(|_| ReadError::Stopping)?.map_err(|e: ReadError| {
+            if matches!(&e, ReadError::Store(e) if e.is_interrupted()) { ReadError::TooLong } else { e }
+        })
     }
 
-    fn lend(&self) -> Result<Connection, StoreError> {
+    fn lend(&self) -> Result<Connection, OpenError> {
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         idle.map_or_else(|| open_readonly(&self.data), Ok)
     }

@@ -8,6 +8,7 @@ use causeway_origin::campaigns::catalogue;
 use causeway_origin::ingest::backlog::Backlog;
 use causeway_origin::ingest::intake::{self, OutboxRequest};
 use causeway_origin::ingest::log::FactLog;
+use causeway_origin::ingest::start_error::StartError;
 use causeway_origin::kv::verify::{self, VerifyPosition, VerifyReport, VerifyStep};
 use causeway_origin::maintenance::backup::{self, ReplacedStore};
 use causeway_origin::maintenance::trim::{self, TrimReport};
@@ -131,8 +132,8 @@ impl Origin {
     /// Starts the process on the data of the disk.
     ///
     /// # Errors
-    /// [`StoreError`].
-    pub fn start(&mut self, now: Millis) -> Result<(), StoreError> {
+    /// [`StartError`].
+    pub fn start(&mut self, now: Millis) -> Result<(), StartError> {
         let inputs = self.inputs(now);
         self.life = Some(open(&self.disk, &self.journal, self.stage, inputs)?);
         Ok(())
@@ -376,15 +377,16 @@ impl Origin {
 }
 
 /// Opens the store, the log and the journal with the product's code, like `causeway serve`.
-fn open(disk: &Disk, journal: &Disk, stage: usize, inputs: TxnInputs) -> Result<Life, StoreError> {
+fn open(disk: &Disk, journal: &Disk, stage: usize, inputs: TxnInputs) -> Result<Life, StartError> {
     let (edge, keys) = (setup::config(), setup::keys(stage));
-    let mut conn = disk.open(causeway_origin::store::data_fault::STORE)?;
+    let mut conn = disk.open(causeway_origin::store::data_fault::STORE).map_err(StoreError::from)?;
     store::prepare_store(&mut conn)?;
     let tenants = Tenants::open(&conn, &edge, keys)?;
-    let journal = ErasureJournal::new(journal.open(causeway_origin::store::data_fault::JOURNAL)?)?;
+    let journal =
+        ErasureJournal::new(journal.open(causeway_origin::store::data_fault::JOURNAL).map_err(StoreError::from)?)?;
     let rules = Arc::new(TxnRules { tenants, sibling_publish_ms: 60_000, kv_settled_ms: 120_000, journal });
     let folded = StoreCounters::load(&conn)?.folded();
-    let log = FactLog::of(disk.open(causeway_origin::store::data_fault::LOG)?, folded)?;
+    let log = FactLog::of(disk.open(causeway_origin::store::data_fault::LOG).map_err(StoreError::from)?, folded)?;
     let unfolded = log.unfolded_records(folded, &rules.tenants)?;
     let in_log = unfolded.last().map_or(folded, |record| record.seq);
     causeway_origin::pipeline::replay::replay_journal(&mut conn, &rules, inputs, in_log)?;

@@ -137,13 +137,13 @@ pub(super) fn stored_results(
 }
 
 /// Passes all stored rows to `each`.
-pub(super) fn for_each_person(
+pub(super) fn for_each_person<E: From<StoreError>>(
     conn: &Connection,
-    mut each: impl FnMut((TenantNo, u32), &PersonResult) -> Result<(), StoreError>,
-) -> Result<(), StoreError> {
-    let mut statement = conn.prepare(experiment_people::EXPERIMENT_PEOPLE_ALL)?;
-    let mut rows = statement.query([])?;
-    while let Some(row) = rows.next()? {
+    mut each: impl FnMut((TenantNo, u32), &PersonResult) -> Result<(), E>,
+) -> Result<(), E> {
+    let mut statement = conn.prepare(experiment_people::EXPERIMENT_PEOPLE_ALL).map_err(StoreError::from)?;
+    let mut rows = statement.query([]).map_err(StoreError::from)?;
+    while let Some(row) = rows.next().map_err(StoreError::from)? {
         let (key, of) = row_of(row)?;
         each(key, &of)?;
     }

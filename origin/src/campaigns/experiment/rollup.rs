@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::person_results::{self, Delay, HourSums, Place};
 use crate::campaigns::catalogue;
+use crate::store::job_error::JobError;
 use crate::store::tables::people;
 use crate::store::{PersonNo, StoreError};
 
@@ -66,11 +67,11 @@ pub struct SumCorrections {
 /// Compares all sums with the people in one snapshot of the store. `step` is called every 10,000 people.
 ///
 /// # Errors
-/// [`StoreError`], including errors of `step`.
+/// [`JobError`], including errors of `step`.
 pub fn find_corrections(
     snapshot: &Connection,
-    step: &dyn Fn() -> Result<(), StoreError>,
-) -> Result<SumCorrections, StoreError> {
+    step: &dyn Fn() -> Result<(), JobError>,
+) -> Result<SumCorrections, JobError> {
     let (mut wrong, mut seen) = (SumCorrections::default(), 0_u64);
     person_results::for_each_person(snapshot, |(tenant, experiment), row| {
         seen += 1;
@@ -85,7 +86,7 @@ pub fn find_corrections(
         if let Some(delay) = delay {
             *wrong.delays.entry(delay).or_default() += 1;
         }
-        Ok(())
+        Ok::<_, JobError>(())
     })?;
     person_results::each_sum(snapshot, |place, stored| {
         let sum = wrong.hours.entry(place).or_default();

@@ -17,8 +17,9 @@ use super::examples::{ExampleShard, Examples};
 use super::person_history::{HistoryReplay, PersonHistory, SegmentStay};
 use crate::profiles::buckets::{self, packed_actions};
 use crate::profiles::purchases;
+use crate::store::job_error::JobError;
 use crate::store::tables::{people, visitors};
-use crate::store::{self, CheckedBytes, StoreError, TenantNo, visitor_at};
+use crate::store::{self, CheckedBytes, OpenError, StoreError, TenantNo, visitor_at};
 
 /// Number of shards. It is fixed so that the same store gives the same model on every machine.
 const SHARDS: u64 = 4;
@@ -50,7 +51,7 @@ pub(super) struct GatheredExamples {
 pub(super) fn gather_examples(
     request: &GatherRequest<'_>,
     progress: super::Progress<'_>,
-) -> Result<GatheredExamples, StoreError> {
+) -> Result<GatheredExamples, JobError> {
     let conn = open(request.data)?;
     let people = conn.query_row(people::PEOPLE_COUNT_OF_TENANT, [request.tenant.0], |row| {
         row.get(0).map(crate::base::integers::unsigned)
@@ -66,9 +67,9 @@ pub(super) fn gather_examples(
         read_shard(request, &segments, number, share, &mut shard, &step)?;
         Ok(shard)
     };
-    let shards: Result<Vec<ExampleShard>, StoreError> = std::thread::scope(|scope| {
+    let shards: Result<Vec<ExampleShard>, JobError> = std::thread::scope(|scope| {
         let started: Vec<_> = (0..SHARDS).map(|number| scope.spawn(move || read(number))).collect();
-        started.into_iter().map(|thread| thread.join().unwrap_or(Err(StoreError::Corrupt { what: "person" }))).collect()
+        started.into_iter().map(|thread| thread.join().unwrap_or(Err(JobError::Panicked))).collect()
     });
     Ok(GatheredExamples { people, segments, examples: Examples::new(shards?) })
 }
@@ -77,7 +78,7 @@ pub(super) fn gather_examples(
 const PAGE: usize = 5_000;
 
 /// Opens the store without memory-mapped pages: each page is read once and would only stay in memory.
-fn open(data: &Path) -> Result<Connection, StoreError> {
+fn open(data: &Path) -> Result<Connection, OpenError> {
     let conn = store::open_readonly(data)?;
     conn.pragma_update(None, "mmap_size", 0)?;
     conn.pragma_update(None, "cache_size", -8 * 1_024)?;
@@ -90,8 +91,8 @@ fn read_shard(
     number: u64,
     share: u64,
     shard: &mut ExampleShard,
-    step: &dyn Fn() -> Result<(), StoreError>,
-) -> Result<(), StoreError> {
+    step: &dyn Fn() -> Result<(), JobError>,
+) -> Result<(), JobError> {
     let conn = open(request.data)?;
     let last: i64 = conn.query_row(people::PEOPLE_LAST_ROW, [], |row| row.get(0))?;
     let mut walk = HistoryReplay::default();

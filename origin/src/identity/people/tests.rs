@@ -22,7 +22,7 @@ const MANY: u32 = 2_500;
 /// Instructions of SQLite's machine between two calls of its progress handler.
 const STEP: u64 = 50;
 
-fn quiet(_: u64, _: u64) -> Result<(), crate::store::StoreError> {
+fn quiet(_: u64, _: u64) -> Result<(), crate::store::job_error::JobError> {
     Ok(())
 }
 

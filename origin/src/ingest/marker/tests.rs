@@ -63,7 +63,7 @@ fn each_fault_is_found_and_those_that_the_right_file_alone_mends_are_not_accepte
     assert!(matches!(faults()[..], [DataFault::UnreadableMarker(_)]));
     fs::remove_file(origin.data().join(STORE)).unwrap();
     assert_eq!(inspect_folder(origin.data()).unwrap(), [DataFault::StoreMissing]);
-    assert!(matches!(store::open(origin.data()), Err(StoreError::Data { fault: DataFault::StoreMissing, .. })));
+    assert!(matches!(store::open(origin.data()), Err(OpenError::Data { fault: DataFault::StoreMissing, .. })));
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn an_empty_store_file_is_a_missing_store_whichever_file_is_left_of_the_others()
         fs::write(folder.path().join(STORE), "").unwrap();
         fs::write(folder.path().join(left), "left over").unwrap();
         let opened = store::open(folder.path());
-        assert!(matches!(opened, Err(StoreError::Data { fault: DataFault::StoreMissing, .. })), "{left}: {opened:?}");
+        assert!(matches!(opened, Err(OpenError::Data { fault: DataFault::StoreMissing, .. })), "{left}: {opened:?}");
         assert_eq!(inspect_folder(folder.path()).unwrap(), [DataFault::StoreMissing], "{left}");
         assert!(fs::read(folder.path().join(STORE)).unwrap().is_empty(), "{left}: nothing was written");
     }

@@ -4,7 +4,7 @@ use crate::audience::best_send_times::ActivitySums;
 use crate::base::job_kinds::JobKind;
 use crate::jobs::context::{BackgroundJob, JobContext, JobReport, PEOPLE};
 use crate::jobs::runs::JobRun;
-use crate::store::StoreError;
+use crate::store::job_error::JobError;
 use crate::store::tables::people;
 use rusqlite::TransactionBehavior;
 
@@ -17,13 +17,13 @@ impl BackgroundJob for ActivityJob {
         JobKind::Activity
     }
 
-    fn run(&self, context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
+    fn run(&self, context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, JobError> {
         sum_activity(context, run)
     }
 }
 
 /// Reads without pauses, because readers block no writer. An interrupted run starts again. A dry run stores nothing.
-fn sum_activity(context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
+fn sum_activity(context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, JobError> {
     let all: u64 =
         context.conn.query_row(people::PEOPLE_COUNT, [], |row| row.get(0).map(crate::base::integers::unsigned))?;
     let (mut sums, mut cursor) = (ActivitySums::default(), 0);

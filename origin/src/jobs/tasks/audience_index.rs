@@ -3,7 +3,7 @@
 use crate::base::job_kinds::JobKind;
 use crate::jobs::context::{BackgroundJob, JobContext, JobReport};
 use crate::jobs::runs::JobRun;
-use crate::store::StoreError;
+use crate::store::job_error::JobError;
 use crate::store::tables::{meta, people};
 use serde_json::json;
 
@@ -16,13 +16,13 @@ impl BackgroundJob for IndexJob {
         JobKind::Index
     }
 
-    fn run(&self, context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
+    fn run(&self, context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, JobError> {
         rebuild_index(context, run)
     }
 }
 
 /// Increments the epoch of the index. The follower then notices that its index is outdated.
-fn rebuild_index(context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
+fn rebuild_index(context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, JobError> {
     let people: u64 =
         context.conn.query_row(people::PEOPLE_COUNT, [], |row| row.get(0).map(crate::base::integers::unsigned))?;
     if !run.request.dry_run {

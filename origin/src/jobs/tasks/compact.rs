@@ -4,6 +4,7 @@ use crate::base::job_kinds::JobKind;
 use crate::jobs::context::{BackgroundJob, JobContext, JobReport, PEOPLE, so_far};
 use crate::jobs::runs::{self, JobRun};
 use crate::store::StoreError;
+use crate::store::job_error::JobError;
 use causeway_shared::base::ids::Millis;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -17,13 +18,13 @@ impl BackgroundJob for CompactJob {
         JobKind::Compact
     }
 
-    fn run(&self, context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
+    fn run(&self, context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, JobError> {
         compact_people(context, run)
     }
 }
 
 /// Puts all people with waiting news into the outbox, before their pauses end. Other people are not read.
-fn compact_people(context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
+fn compact_people(context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, JobError> {
     let mut compacted: CompactReport = so_far(run);
     let all = compacted.people + crate::outbox::queue::count_waiting(context.conn)?;
     if run.request.dry_run {

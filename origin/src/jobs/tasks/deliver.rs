@@ -22,6 +22,7 @@ use crate::jobs::runs::JobRun;
 use crate::jobs::tasks::dispatch::{AGAIN_MS, StalledReason};
 use crate::jobs::tasks::dispatch::{DispatchContext, ExaminedBatch, StartedCall};
 use crate::store::StoreError;
+use crate::store::job_error::JobError;
 use crate::store::tables::sends;
 use crate::store::tenants::Tenants;
 
@@ -43,7 +44,7 @@ impl BackgroundJob for SendJob {
         JobKind::Send
     }
 
-    fn run(&self, context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
+    fn run(&self, context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, JobError> {
         deliver_sends(context, run)
     }
 }
@@ -51,8 +52,8 @@ impl BackgroundJob for SendJob {
 /// Continues all sends that are due.
 ///
 /// # Errors
-/// [`StoreError`]. A failed send does not stop the others; it fails the run.
-fn deliver_sends(context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
+/// [`JobError`]. A failed send does not stop the others; it fails the run.
+fn deliver_sends(context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, JobError> {
     let due = send::due_sends(context.conn, (context.draw_inputs)()?.now)?;
     let failed = if run.request.dry_run { None } else { deliver_in_parallel(context)? };
     let mut reports = Vec::new();
@@ -79,7 +80,7 @@ fn hold_send(conn: &Connection, send: &Send, after: Option<Millis>, now: Millis)
 }
 
 /// Delivers all due sends for a time slice, interleaved. Returns the reason of the first send that failed.
-fn deliver_in_parallel(context: &mut JobContext<'_>) -> Result<Option<String>, StoreError> {
+fn deliver_in_parallel(context: &mut JobContext<'_>) -> Result<Option<String>, JobError> {
     let (answer, answers) = channel();
     std::thread::scope(|scope| {
         let begun = (context.elapsed)();
@@ -126,7 +127,7 @@ impl<'a> DeliveryRound<'a, '_, '_> {
         &mut self,
         context: &mut JobContext<'a>,
         answers: &Receiver<(i64, WebhookAnswer)>,
-    ) -> Result<(), StoreError> {
+    ) -> Result<(), JobError> {
         loop {
             let now = (context.elapsed)();
             let (mut is_stored, mut wait) = (false, Duration::ZERO);
@@ -175,7 +176,7 @@ impl<'a> DeliveryRound<'a, '_, '_> {
     }
 
     /// Delivers the next batch of a send. Returns whether anything was stored.
-    fn tell(&mut self, context: &mut JobContext<'a>, of: i64) -> Result<bool, StoreError> {
+    fn tell(&mut self, context: &mut JobContext<'a>, of: i64) -> Result<bool, JobError> {
         let Some(open) = self.open.get_mut(&of) else { return Ok(false) };
         let begun = (context.elapsed)();
         match isolate_failure(open.begin(context))? {
@@ -212,7 +213,7 @@ impl<'a> DeliveryRound<'a, '_, '_> {
         context: &mut JobContext<'a>,
         answers: &Receiver<(i64, WebhookAnswer)>,
         wait: Duration,
-    ) -> Result<bool, StoreError> {
+    ) -> Result<bool, JobError> {
         let Ok((of, answer)) = answers.recv_timeout(wait) else { return Ok(false) };
         let Some(posted) = self.posted.remove(&of) else { return Ok(false) };
         match answer {
@@ -228,7 +229,7 @@ impl<'a> DeliveryRound<'a, '_, '_> {
         context: &mut JobContext<'a>,
         of: i64,
         PostedBatch { batch, begun }: PostedBatch,
-    ) -> Result<bool, StoreError> {
+    ) -> Result<bool, JobError> {
         let Some(open) = self.open.get_mut(&of) else { return Ok(false) };
         let stored = isolate_failure(open.keep(context, &batch))?;
         let each = Duration::from_secs(1).checked_div(open.send.terms.per_second).unwrap_or_default();
@@ -240,7 +241,7 @@ impl<'a> DeliveryRound<'a, '_, '_> {
     }
 
     /// Postpones a send because its receiver is busy.
-    fn busy(&mut self, context: &JobContext<'_>, of: i64, after: Option<Millis>) -> Result<bool, StoreError> {
+    fn busy(&mut self, context: &JobContext<'_>, of: i64, after: Option<Millis>) -> Result<bool, JobError> {
         let Some(OpenSend { send, .. }) = self.open.remove(&of) else { return Ok(false) };
         hold_send(context.conn, &send, after, (context.draw_inputs)()?.now)?;
         tracing::info!(
@@ -252,14 +253,14 @@ impl<'a> DeliveryRound<'a, '_, '_> {
     }
 
     /// Records why a send cannot continue, and when it is tried again.
-    fn stuck(&mut self, context: &JobContext<'_>, of: i64, stuck: &StalledReason) -> Result<bool, StoreError> {
+    fn stuck(&mut self, context: &JobContext<'_>, of: i64, stuck: &StalledReason) -> Result<bool, JobError> {
         let Some(OpenSend { send, .. }) = self.open.remove(&of) else { return Ok(false) };
         stuck.keep(context.conn, &send, (context.draw_inputs)()?.now)?;
         self.failed.get_or_insert_with(|| format!("send {}: {}", send.name, stuck.why));
         Ok(true)
     }
 
-    fn report_progress(&self, context: &JobContext<'_>) -> Result<(), StoreError> {
+    fn report_progress(&self, context: &JobContext<'_>) -> Result<(), JobError> {
         let sum = |of: fn(&Send) -> u32| self.open.values().map(|open| u64::from(of(&open.send))).sum();
         (context.report_progress)(sum(|send| send.next), sum(|send| send.chosen.unwrap_or_default()))
     }
@@ -267,10 +268,7 @@ impl<'a> DeliveryRound<'a, '_, '_> {
 
 impl<'a> OpenSend<'a> {
     /// Prepares the next batch and its call. Returns `None` if the send has ended or was stopped.
-    fn begin(
-        &mut self,
-        context: &mut JobContext<'a>,
-    ) -> Result<Result<Option<StartedCall>, StalledReason>, StoreError> {
+    fn begin(&mut self, context: &mut JobContext<'a>) -> Result<Result<Option<StartedCall>, StalledReason>, JobError> {
         let sending = match &self.sending {
             Some(sending) => sending,
             None => match DispatchContext::of(context, &mut self.send)? {
@@ -281,9 +279,9 @@ impl<'a> OpenSend<'a> {
         sending.begin(context, &self.send)
     }
 
-    fn keep(&mut self, context: &mut JobContext<'a>, batch: &ExaminedBatch) -> Result<(), StoreError> {
+    fn keep(&mut self, context: &mut JobContext<'a>, batch: &ExaminedBatch) -> Result<(), JobError> {
         match &self.sending {
-            Some(sending) => sending.keep(context, &mut self.send, batch),
+            Some(sending) => Ok(sending.keep(context, &mut self.send, batch)?),
             None => Ok(()),
         }
     }

@@ -28,6 +28,7 @@ use crate::campaigns::experiment::{self, results};
 use crate::ingest::intake::{CheckedFact, LogRecord};
 use crate::jobs::context::JobContext;
 use crate::pipeline::commit;
+use crate::store::job_error::JobError;
 use crate::store::tables::{send_people, sends, visitors};
 use crate::store::tenants::TenantContext;
 use crate::store::{PersonNo, StoreError, visitor_at};
@@ -78,7 +79,7 @@ struct ExaminedPerson {
 
 impl<'a> DispatchContext<'a> {
     /// Loads the inputs of a send, and draws its people if that has not happened.
-    pub(crate) fn of(context: &mut JobContext<'a>, send: &mut Send) -> Result<Result<Self, StalledReason>, StoreError> {
+    pub(crate) fn of(context: &mut JobContext<'a>, send: &mut Send) -> Result<Result<Self, StalledReason>, JobError> {
         let rules = context.rules;
         let Ok(known) = rules.tenants.by_no(send.tenant) else {
             let why = "its tenant is not configured".to_owned();
@@ -115,7 +116,7 @@ impl<'a> DispatchContext<'a> {
         &self,
         context: &JobContext<'_>,
         send: &Send,
-    ) -> Result<Result<Option<StartedCall>, StalledReason>, StoreError> {
+    ) -> Result<Result<Option<StartedCall>, StalledReason>, JobError> {
         let chosen = send.chosen.unwrap_or_default();
         if send.next >= chosen {
             context.conn.prepare_cached(sends::SENDS_COMPLETE)?.execute([send.no])?;
@@ -149,7 +150,7 @@ impl<'a> DispatchContext<'a> {
         context: &JobContext<'_>,
         send: &Send,
         next: u32,
-    ) -> Result<Result<Vec<ExaminedPerson>, StalledReason>, StoreError> {
+    ) -> Result<Result<Vec<ExaminedPerson>, StalledReason>, JobError> {
         let now = (context.draw_inputs)()?.now;
         let mut statement = context.conn.prepare_cached(send_people::SEND_PEOPLE_IN_RANGE)?;
         let rows = statement.query_map((send.no, send.next, next), |row| {
@@ -207,12 +208,7 @@ impl<'a> DispatchContext<'a> {
         Ok(Ok((if arm.control { SendOutcome::Control } else { SendOutcome::Delivered }, Some(code))))
     }
 
-    fn post(
-        &self,
-        context: &JobContext<'_>,
-        send: &Send,
-        looked: &[ExaminedPerson],
-    ) -> Result<Option<Post>, StoreError> {
+    fn post(&self, context: &JobContext<'_>, send: &Send, looked: &[ExaminedPerson]) -> Result<Option<Post>, JobError> {
         let Some(webhook) = &self.webhook else { return Ok(None) };
         let (tenant, arms) =
             (&self.known.config.name, self.tested.as_ref().map_or_else(ArmNames::default, ArmNames::named));
@@ -300,7 +296,7 @@ fn choose_people(
     send: &Send,
     filter: &Filter,
     tested: Option<&Experiment>,
-) -> Result<Result<u32, String>, StoreError> {
+) -> Result<Result<u32, String>, JobError> {
     let AllMembers { mut members, unreadable, .. } = match materialise::audience_members(context, send.tenant, filter)?
     {
         Ok(everyone) => everyone,

@@ -21,6 +21,7 @@ use crate::jobs::context::BackgroundJob;
 use crate::jobs::context::{JobContext, JobReport, isolate_failure};
 use crate::jobs::runs::JobRun;
 use crate::pipeline::commit;
+use crate::store::job_error::JobError;
 use crate::store::tenants::TenantContext;
 use crate::store::{StoreError, TenantNo};
 
@@ -58,7 +59,7 @@ impl BackgroundJob for MaterialiseJob {
         JobKind::Materialise
     }
 
-    fn run(&self, context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
+    fn run(&self, context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, JobError> {
         refresh_audiences(context, run)
     }
 }
@@ -66,8 +67,8 @@ impl BackgroundJob for MaterialiseJob {
 /// Refreshes all audiences that are due, including audiences that become due during the run.
 ///
 /// # Errors
-/// [`StoreError`]. A failed audience does not stop the others; it fails the run and is tried again after an hour.
-fn refresh_audiences(context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
+/// [`JobError`]. A failed audience does not stop the others; it fails the run and is tried again after an hour.
+fn refresh_audiences(context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, JobError> {
     let (mut done, mut all, mut failed) = (BTreeSet::new(), Vec::new(), None);
     loop {
         let now = (context.draw_inputs)()?.now;
@@ -103,7 +104,7 @@ fn refresh_members(
     known: &TenantContext,
     audience: &MaterializedAudience,
     refreshed: &mut RefreshReport,
-) -> Result<Result<(), String>, StoreError> {
+) -> Result<Result<(), String>, JobError> {
     let filter =
         audience.filter.as_ref().map(|text| query::parse_stored(context.conn, known, text)).transpose()?.transpose();
     let matching = match filter {
@@ -135,15 +136,11 @@ pub fn members_filter(conn: &Connection, known: &TenantContext, segment: Segment
     filter.map_err(|_| StoreError::Corrupt { what: "filter of a segment" })
 }
 
-fn postpone_audience(
-    context: &JobContext<'_>,
-    run: &JobRun,
-    audience: &MaterializedAudience,
-) -> Result<(), StoreError> {
+fn postpone_audience(context: &JobContext<'_>, run: &JobRun, audience: &MaterializedAudience) -> Result<(), JobError> {
     if run.request.dry_run {
         Ok(())
     } else {
-        materialized::postpone_refresh(context.conn, audience, (context.draw_inputs)()?.now)
+        Ok(materialized::postpone_refresh(context.conn, audience, (context.draw_inputs)()?.now)?)
     }
 }
 
@@ -152,7 +149,7 @@ pub(crate) fn audience_members(
     context: &mut JobContext<'_>,
     tenant: TenantNo,
     filter: &Filter,
-) -> Result<Result<AllMembers, String>, StoreError> {
+) -> Result<Result<AllMembers, String>, JobError> {
     let audience = (context.audience)()?;
     loop {
         let now = (context.draw_inputs)()?.now;
@@ -165,7 +162,7 @@ pub(crate) fn audience_members(
                 (context.report_progress)(done, all)?;
                 (context.pause)();
             }
-            Err(AnswerError::Store(e)) => return Err(e),
+            Err(AnswerError::Store(e)) => return Err(e.into()),
             Err(e) => return Ok(Err(e.to_string())),
         }
     }
@@ -177,7 +174,7 @@ fn refresh_one(
     audience: &MaterializedAudience,
     people: &AudiencePeople,
     refreshed: &mut RefreshReport,
-) -> Result<(), StoreError> {
+) -> Result<(), JobError> {
     let began = (context.draw_inputs)()?.now;
     let (rules, metrics, all) = (context.rules, context.metrics, people.members());
     let (given, pause, told) = (context.draw_inputs, context.pause, context.report_progress);
@@ -197,7 +194,7 @@ fn refresh_one(
     if run.request.dry_run {
         Ok(())
     } else {
-        materialized::note_refreshed(context.conn, audience, refreshed.members, (began, ended))
+        Ok(materialized::note_refreshed(context.conn, audience, refreshed.members, (began, ended))?)
     }
 }
 
@@ -205,15 +202,15 @@ fn refresh_one(
 /// number of members compared so far.
 ///
 /// # Errors
-/// [`StoreError`].
-pub fn compare_members(
+/// [`StoreError`], or the error of `each`.
+pub fn compare_members<E: From<StoreError>>(
     conn: &mut Connection,
     audience: &MaterializedAudience,
     people: &AudiencePeople,
     now: Millis,
     sums: &mut RefreshReport,
-    mut each: impl FnMut(&mut Connection, &ComparedPage, u64) -> Result<(), StoreError>,
-) -> Result<(), StoreError> {
+    mut each: impl FnMut(&mut Connection, &ComparedPage, u64) -> Result<(), E>,
+) -> Result<(), E> {
     let mut after = None;
     loop {
         let page = materialized::compare_page(conn, audience, people, after, now)?;

@@ -7,6 +7,7 @@ use crate::jobs::runs::{self, JobRun};
 use crate::kv::publish;
 use crate::kv::republish::RepublishCounts;
 use crate::outbox::kv_key::KvKey;
+use crate::store::job_error::JobError;
 use crate::store::priority::Priority;
 use crate::store::tenants::Tenants;
 use crate::store::{StoreError, TenantNo};
@@ -22,13 +23,13 @@ impl BackgroundJob for PublishJob {
         JobKind::Publish
     }
 
-    fn run(&self, context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
+    fn run(&self, context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, JobError> {
         publish_keys(context, run)
     }
 }
 
 /// Puts all keys into the outbox. Snapshots and lookups have a lower priority than keys that are due already.
-fn publish_keys(context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
+fn publish_keys(context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, JobError> {
     let all = count_visitors(context.conn)?;
     let (mut put, mut cursor): (RepublishCounts, i64) = (so_far(run), run.cursor);
     loop {

@@ -4,7 +4,7 @@ use crate::base::job_kinds::JobKind;
 use crate::jobs::context::{BackgroundJob, JobContext, JobReport};
 use crate::jobs::runs::JobRun;
 use crate::maintenance::reconcile::{self, PersonDifference, ReconcilePlan};
-use crate::store::StoreError;
+use crate::store::job_error::JobError;
 use crate::store::tenants::Tenants;
 use serde_json::Value;
 use serde_json::json;
@@ -21,14 +21,14 @@ impl BackgroundJob for ReconcileJob {
         JobKind::Reconcile
     }
 
-    fn run(&self, context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
+    fn run(&self, context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, JobError> {
         reconcile_people(context, run)
     }
 }
 
 /// A resumed run plans again, because corrected differences no longer appear. Differences that remain after the
 /// correction fail the run, so that an operator looks at them.
-fn reconcile_people(context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
+fn reconcile_people(context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, JobError> {
     let plan = make_plan(context)?;
     let tenants = &context.rules.tenants;
     let mut report = describe_plan(&plan, tenants);
@@ -55,7 +55,7 @@ fn reconcile_people(context: &mut JobContext<'_>, run: &JobRun) -> Result<JobRep
     Ok(JobReport { report, failed })
 }
 
-pub(crate) fn make_plan(context: &mut JobContext<'_>) -> Result<ReconcilePlan, StoreError> {
+pub(crate) fn make_plan(context: &mut JobContext<'_>) -> Result<ReconcilePlan, JobError> {
     // The plan reads everything once. Memory-mapped pages would stay in this process's memory.
     context.conn.pragma_update(None, "mmap_size", 0)?;
     context.conn.pragma_update(None, "cache_size", -64 * 1_024)?; // KiB

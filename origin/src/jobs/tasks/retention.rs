@@ -7,6 +7,7 @@
 use crate::base::job_kinds::JobKind;
 use crate::jobs::context::{BackgroundJob, JobContext, JobReport, clock_warning, count_visitors, so_far};
 use crate::jobs::runs::{self, JobRun};
+use crate::store::job_error::JobError;
 use crate::store::tables::visitors;
 use serde_json::json;
 use std::cell::Cell;
@@ -190,12 +191,12 @@ impl BackgroundJob for RetentionJob {
         JobKind::Retention
     }
 
-    fn run(&self, context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
+    fn run(&self, context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, JobError> {
         enforce_retention(context, run)
     }
 }
 
-fn enforce_retention(context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
+fn enforce_retention(context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, JobError> {
     let policy = retention_policy(&context.rules.tenants, run.since());
     let all = count_visitors(context.conn)?;
     let (mut forgotten, mut cursor): (RetentionReport, i64) = (so_far(run), run.cursor);

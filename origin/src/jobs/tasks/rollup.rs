@@ -4,7 +4,7 @@ use crate::base::job_kinds::JobKind;
 use crate::campaigns::experiment::rollup::{self, RollupReport};
 use crate::jobs::context::{BackgroundJob, JobContext, JobReport, SOME, so_far};
 use crate::jobs::runs::{self, JobRun};
-use crate::store::StoreError;
+use crate::store::job_error::JobError;
 use crate::store::tables::people;
 use rusqlite::TransactionBehavior;
 use serde_json::json;
@@ -19,13 +19,13 @@ impl BackgroundJob for RollupJob {
         JobKind::Rollup
     }
 
-    fn run(&self, context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
+    fn run(&self, context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, JobError> {
         rebuild_sums(context, run)
     }
 }
 
 /// A dry run does the same work in transactions that are rolled back.
-fn rebuild_sums(context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
+fn rebuild_sums(context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, JobError> {
     let all: i64 = context.conn.query_row(people::PEOPLE_LAST_ROW_WITH_EXPERIMENT_PEOPLE, [], |row| row.get(0))?;
     let (mut rolled, mut cursor): (RollupReport, i64) = (so_far(run), run.cursor);
     while cursor < all {

@@ -9,6 +9,7 @@ use crate::maintenance::scrub::{
     mend_lookups, quarantine_visitors,
 };
 use crate::store::StoreError;
+use crate::store::job_error::JobError;
 use crate::store::tables::visitors;
 use rusqlite::{Connection, TransactionBehavior};
 use serde::Deserialize as _;
@@ -23,7 +24,7 @@ impl BackgroundJob for ScrubJob {
         JobKind::Scrub
     }
 
-    fn run(&self, context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
+    fn run(&self, context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, JobError> {
         scrub_store(context, run)
     }
 }
@@ -32,8 +33,8 @@ impl BackgroundJob for ScrubJob {
 /// nothing.
 ///
 /// # Errors
-/// [`StoreError`], except damaged values, which the report counts.
-fn scrub_store(context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
+/// [`JobError`], except damaged values, which the report counts.
+fn scrub_store(context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, JobError> {
     let all: u64 = context.conn.query_row(visitors::VISITORS_COUNT, [], |row| row.get(0).map(unsigned))?;
     let mut scrubbed: ScrubReport = ScrubReport::deserialize(&run.report).unwrap_or_default();
     let mut cursor = run.cursor;
@@ -74,7 +75,7 @@ pub(crate) fn scrub_lookups(
     run: &JobRun,
     scrubbed: &mut ScrubReport,
     all: u64,
-) -> Result<(), StoreError> {
+) -> Result<(), JobError> {
     let mut after = None;
     while let Some(CheckedPage { last, damaged }) = read(context, |tx| check_lookups(tx, after, SOME, scrubbed))? {
         after = Some(last);

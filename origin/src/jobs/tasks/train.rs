@@ -5,6 +5,7 @@ use crate::campaigns::train::{self, Outcome, keep};
 use crate::jobs::context::{BackgroundJob, JobContext, JobReport};
 use crate::jobs::runs::JobRun;
 use crate::store::StoreError;
+use crate::store::job_error::JobError;
 use causeway_shared::base::ids::Millis;
 use serde_json::json;
 
@@ -17,7 +18,7 @@ impl BackgroundJob for TrainJob {
         JobKind::Train
     }
 
-    fn run(&self, context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
+    fn run(&self, context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, JobError> {
         train_models(context, run)
     }
 }
@@ -25,8 +26,8 @@ impl BackgroundJob for TrainJob {
 /// Trains and stores the model. A model that is not better is an outcome, not a failure.
 ///
 /// # Errors
-/// [`StoreError`].
-fn train_models(context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
+/// [`JobError`].
+fn train_models(context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, JobError> {
     let tenant = run.request.tenant.ok_or(StoreError::Corrupt { what: "run of a training without its tenant" })?;
     context.rules.tenants.by_no(tenant)?;
     let now: Millis = (context.draw_inputs)()?.now;

@@ -6,7 +6,7 @@ use crate::jobs::context::{BackgroundJob, JobContext, JobReport, SOME, clock_war
 use crate::jobs::runs::{self, JobRun};
 use crate::maintenance::forget_names;
 use crate::maintenance::trim::{self, TrimReport, lookups};
-use crate::store::StoreError;
+use crate::store::job_error::JobError;
 use crate::store::priority::Priority;
 use rusqlite::TransactionBehavior;
 use serde_json::json;
@@ -21,14 +21,14 @@ impl BackgroundJob for TrimJob {
         JobKind::Trim
     }
 
-    fn run(&self, context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
+    fn run(&self, context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, JobError> {
         trim_store(context, run)
     }
 }
 
 /// A dry run does the same work in transactions that are rolled back. Its counts can be too low, because a sibling
 /// still has the data that an earlier transaction would have deleted.
-fn trim_store(context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
+fn trim_store(context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, JobError> {
     let (all, now) = (count_visitors(context.conn)?, run.since());
     let (mut trimmed, mut cursor): (TrimReport, i64) = (so_far(run), run.cursor);
     let step = |trimmed: &TrimReport| (context.report_progress)(trimmed.visitors, all).map(|()| (context.pause)());
@@ -77,7 +77,7 @@ pub(crate) fn old_lookups(
     run: &JobRun,
     cursor: i64,
     trimmed: &mut TrimReport,
-) -> Result<(), StoreError> {
+) -> Result<(), JobError> {
     let restored = lookups::restored_keys(context.conn, &context.rules.tenants)?;
     for retired in restored.into_iter().chain(lookups::retired_keys(context.conn, &context.rules.tenants)?) {
         let (mut after, mut count) = (None, 0);

@@ -4,7 +4,7 @@ use crate::base::job_kinds::JobKind;
 use crate::jobs::context::{BackgroundJob, JobContext, JobReport, so_far};
 use crate::jobs::runs::{self, JobRun};
 use crate::kv::verify::{self, VerifyPosition, VerifyStep};
-use crate::store::StoreError;
+use crate::store::job_error::JobError;
 use causeway_shared::base::ids::Millis;
 use rusqlite::Connection;
 use serde_json::json;
@@ -22,13 +22,13 @@ impl BackgroundJob for VerifyJob {
         JobKind::Verify
     }
 
-    fn run(&self, context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
+    fn run(&self, context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, JobError> {
         verify_keys(context, run)
     }
 }
 
 /// Verifies all keys. A resumed run finds its unanswered requests in the store.
-fn verify_keys(context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, StoreError> {
+fn verify_keys(context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, JobError> {
     const SILENT: &str = "for ten minutes no edge reported the values of KV keys: check that the publish consumer runs; \
         `causeway_last_sync_age_seconds`, and `sync_failed` and `kv_read_failed` in the worker's log, show the cause; an edge of \
         an earlier release reads no keys back";

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::store::StoreError;
+use crate::store::job_error::JobError;
 
 /// Executes a run with connections that do not wait for locks.
 fn run_with(
@@ -9,7 +10,7 @@ fn run_with(
     run: &JobRun,
     given: &dyn Fn() -> Result<TxnInputs, StoreError>,
     pause: &dyn Fn(),
-    told: &(dyn Fn(u64, u64) -> Result<(), StoreError> + Sync),
+    told: &(dyn Fn(u64, u64) -> Result<(), JobError> + Sync),
 ) -> JobRun {
     let data = world.origin.data().to_owned();
     for conn in [&world.origin.conn, &*world.notes.lock().unwrap()] {
@@ -75,7 +76,7 @@ fn what_begins_anew_fails_beside_one_that_writes_for_too_long_and_says_why() {
         let (run, now) = (world.begin(job, dry_run), world.origin.now);
         let busy = |_, _| {
             let busy = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_BUSY);
-            Err(StoreError::Sqlite(rusqlite::Error::SqliteFailure(busy, None)))
+            Err(rusqlite::Error::SqliteFailure(busy, None).into())
         };
         let ended = run_with(&mut world, &run, &|| Ok(TxnInputs { now, random: [9; 32] }), &|| {}, &busy);
         assert_eq!(ended.outcome, Some(outcome), "{} {dry_run}", job.name());

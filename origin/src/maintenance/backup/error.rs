@@ -3,11 +3,17 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::store::StoreError;
+use crate::store::{LockError, OpenError, StoreError};
 
 /// The reason why a backup was not taken or not restored. Nothing was changed then.
 #[derive(Debug, thiserror::Error)]
 pub enum BackupError {
+    /// The data directory is locked.
+    #[error(transparent)]
+    Lock(#[from] LockError),
+    /// The store cannot be opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
     /// The store or the log.
     #[error(transparent)]
     Store(#[from] StoreError),

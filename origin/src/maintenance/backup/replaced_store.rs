@@ -10,7 +10,7 @@ use rusqlite::Connection;
 
 use crate::campaigns::catalogue::{self, TenantNumbers};
 use crate::store::tables::{alternates, attribute_names, lookups, outbox, tenants, visitors};
-use crate::store::{self, StoreCounters, StoreError};
+use crate::store::{self, OpenError, StoreCounters, StoreError};
 
 /// The data that a restored store takes from the store that it replaces.
 #[derive(Debug, Clone, Default)]
@@ -38,7 +38,7 @@ impl ReplacedStore {
     pub(super) fn of(data: &Path, unread: &mut UnreadParts) -> Self {
         match store::open_any(data) {
             Ok(conn) => Self::gather(&conn, unread),
-            Err(StoreError::Missing(_)) => Self::default(),
+            Err(OpenError::Missing(_)) => Self::default(),
             Err(why) => {
                 unread.add("store", why);
                 Self::default()
@@ -49,8 +49,8 @@ impl ReplacedStore {
     /// Reads an open store completely.
     ///
     /// # Errors
-    /// [`StoreError`] of the first part that could not be read.
-    pub fn of_conn(conn: &Connection) -> Result<Self, StoreError> {
+    /// [`OpenError`] of the first part that could not be read.
+    pub fn of_conn(conn: &Connection) -> Result<Self, OpenError> {
         let mut unread = UnreadParts::default();
         let before = Self::gather(conn, &mut unread);
         unread.into_first().map_or(Ok(before), Err)

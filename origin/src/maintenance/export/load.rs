@@ -24,7 +24,7 @@ use crate::ingest::log;
 use crate::maintenance::backup::{self, BackupError, ReplacedStore};
 use crate::maintenance::file_digest::file_digest;
 use crate::store::tables::{meta, visitors};
-use crate::store::{self, StoreError, TenantNo, names, tenant_no};
+use crate::store::{self, LockError, OpenError, StoreError, TenantNo, names, tenant_no};
 
 /// Rows per transaction.
 const AT_ONCE: usize = 5_000;
@@ -37,6 +37,12 @@ const RESTORE_EPOCH: u32 = i32::MAX as u32 - 1;
 /// The reason why an export was not loaded. The store is unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
+    /// The data directory is locked.
+    #[error(transparent)]
+    Lock(#[from] LockError),
+    /// The store cannot be opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
     /// The store.
     #[error(transparent)]
     Store(#[from] StoreError),

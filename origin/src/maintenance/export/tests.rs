@@ -26,7 +26,7 @@ use crate::maintenance::{reconcile, trim};
 use crate::outbox::kv_key::KvKey;
 use crate::pipeline::commit;
 use crate::profiles::fold;
-use crate::store::{self, visitor_at};
+use crate::store::{self, LockError, OpenError, visitor_at};
 use crate::testing::{NOW, Origin, exposure, fact, impression, page, purchase, visitor, withdrawal};
 
 const HOUR: u32 = 70_000;
@@ -571,7 +571,7 @@ fn a_store_that_knows_something_is_not_replaced() {
     let _serving = store::lock_folder(data.path()).unwrap();
     log.execute("DELETE FROM log", []).unwrap();
     let served = loaded(folder.path(), data.path()).unwrap_err();
-    assert!(matches!(served, load::LoadError::Store(StoreError::InUse(_))), "{served}");
+    assert!(matches!(served, load::LoadError::Lock(LockError::InUse(_))), "{served}");
 }
 
 #[test]
@@ -586,7 +586,7 @@ fn an_interrupted_load_leaves_a_store_that_nobody_serves_and_begins_again() {
         load::run(data.path(), folder.path(), &manifest, NOW, &mut some)
     });
     assert!(ended.is_err() && data.path().join(store::RESTORING).exists());
-    assert!(matches!(store::open(data.path()), Err(StoreError::HalfRestored(_))));
+    assert!(matches!(store::open(data.path()), Err(OpenError::HalfRestored(_))));
     let mut conn = loaded(folder.path(), data.path()).unwrap();
     let (again, _) = export(&mut conn, ExportFormat::Parquet);
     assert!(files(folder.path()) == files(again.path()));

@@ -8,6 +8,7 @@ use causeway_shared::identity::people::{FlagReason, NONE, SightingClaim, combine
 use rusqlite::Connection;
 
 use crate::identity::link::EvidenceRow;
+use crate::store::job_error::JobError;
 use crate::store::tables::visitors;
 use crate::store::tenants::{TenantContext, Tenants};
 use crate::store::{StoreError, TenantNo, visitor_at};
@@ -56,7 +57,7 @@ pub(super) fn gather_evidence(
     conn: &Connection,
     tenants: &Tenants,
     progress: super::Progress<'_>,
-) -> Result<GatheredEvidence, StoreError> {
+) -> Result<GatheredEvidence, JobError> {
     let of = |known: &TenantContext| Ok((known.no.0, (small_number(known.no.0)?, known.config.threshold())));
     let known: BTreeMap<i64, (u32, EvidenceWeight)> = tenants.iter().map(of).collect::<Result<_, StoreError>>()?;
     // The highest row number, because counting would read every row.
@@ -89,7 +90,7 @@ fn gather_visitors(
     known: &BTreeMap<i64, (u32, EvidenceWeight)>,
     all: u64,
     progress: super::Progress<'_>,
-) -> Result<Vec<VisitorPosition>, StoreError> {
+) -> Result<Vec<VisitorPosition>, JobError> {
     let mut found = Vec::new();
     let mut statement = conn.prepare(visitors::VISITORS_ALL_BY_ID)?;
     let mut rows = statement.query([])?;
@@ -119,8 +120,8 @@ fn gather_rows(
     known: &BTreeMap<i64, (u32, EvidenceWeight)>,
     gathered: &mut GatheredEvidence,
     class: impl Fn(&Id, usize) -> LinkClass,
-    report: impl Fn() -> Result<(), StoreError>,
-) -> Result<(), StoreError> {
+    report: impl Fn() -> Result<(), JobError>,
+) -> Result<(), JobError> {
     let (mut ids, mut number) = (IdTable::default(), 0_usize);
     let mut tie: Vec<EvidenceRow> = Vec::new();
     let mut of = None;
@@ -145,7 +146,7 @@ fn gather_rows(
     })?;
     note(of, &tie)?;
     report()?;
-    gathered.number(ids, class)
+    Ok(gathered.number(ids, class)?)
 }
 
 /// The occurrences of ids.

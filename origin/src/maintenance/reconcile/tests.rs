@@ -16,7 +16,7 @@ use crate::testing::{NOW, Origin, alias, exposure, fact, page, visitor, withdraw
 
 const VISITORS: u32 = 40;
 
-fn quiet(_: u64, _: u64) -> Result<(), StoreError> {
+fn quiet(_: u64, _: u64) -> Result<(), JobError> {
     Ok(())
 }
 

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
 
+use crate::ingest::start_error::{StartError, spawn_thread};
 use crate::store::{self, StoreError};
 
 /// Facts folded between two checkpoints: 20 MB of pages if each belongs to another visitor.
@@ -39,13 +40,12 @@ impl Checkpointer {
     /// Starts the thread on the store in `data`, for the connection that folds.
     ///
     /// # Errors
-    /// [`StoreError`], also if the operating system starts no thread.
-    pub fn start(folding: &Connection, data: &Path) -> Result<Self, StoreError> {
+    /// [`StartError`].
+    pub fn start(folding: &Connection, data: &Path) -> Result<Self, StartError> {
         let conn = store::open(data)?;
-        folding.pragma_update(None, "wal_autocheckpoint", LONG)?;
+        folding.pragma_update(None, "wal_autocheckpoint", LONG).map_err(StoreError::from)?;
         let (due, asked) = sync_channel(1);
-        let spawned = std::thread::Builder::new().name("checkpoint".to_owned()).spawn(move || run(&conn, &asked));
-        let thread = spawned.map_err(|source| StoreError::Directory { path: data.to_owned(), source })?;
+        let thread = spawn_thread("checkpoint", move || run(&conn, &asked))?;
         Ok(Self { due, thread, facts: 0 })
     }
 

@@ -3,6 +3,7 @@
 use crate::erasures::registry::{erasure_progress, id_erased, in_log, left_log};
 use crate::ingest::intake::{CheckedFact, LogRecord};
 use crate::pipeline::commit;
+use crate::store::journal_error::JournalError;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -410,11 +411,11 @@ fn a_journal_that_cannot_be_read_is_no_empty_one() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join(crate::store::data_fault::JOURNAL);
     std::fs::write(&path, vec![0x55; 9_000]).unwrap();
-    assert!(matches!(ErasureJournal::open(folder.path()), Err(StoreError::Journal { .. })));
+    assert!(matches!(ErasureJournal::open(folder.path()), Err(JournalError { .. })));
     std::fs::remove_file(&path).unwrap();
     ErasureJournal::open(folder.path()).unwrap();
     Connection::open(&path).unwrap().execute("INSERT INTO erasures VALUES ('demo', x'00')", []).unwrap();
-    assert!(matches!(ErasureJournal::open(folder.path()), Err(StoreError::Journal { .. })));
+    assert!(matches!(ErasureJournal::open(folder.path()), Err(JournalError { .. })));
 }
 
 #[test]
