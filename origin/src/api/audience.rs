@@ -296,5 +296,6 @@ fn query_error(e: AnswerError) -> ApiError {
         AnswerError::TooMany(_) => ApiError::field("filter", "too_wide", message),
         AnswerError::Precision => ApiError::field("precision", "bad_precision", message),
         AnswerError::Store(e) => ApiError::unread(&e),
+        AnswerError::Panicked => ApiError::unread(&e),
     }
 }

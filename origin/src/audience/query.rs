@@ -60,6 +60,9 @@ pub enum AnswerError {
          or narrow the filter"
     )]
     TooMany(usize),
+    /// A bug ended a thread of the answer.
+    #[error("a thread of the answer ended because of a bug: report the log of the origin")]
+    Panicked,
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -224,8 +227,7 @@ fn in_parts<T: Send>(
     let answers = std::thread::scope(|scope| {
         let threads: Vec<_> = parts.map(|part| scope.spawn(move || ask(query, part))).collect();
         // A missing share would silently make the audience smaller.
-        let failed = |_| StoreError::Corrupt { what: "audience index" };
-        threads.into_iter().map(|thread| thread.join().map_err(failed)).collect::<Result<_, _>>()
+        threads.into_iter().map(|thread| thread.join().map_err(|_| AnswerError::Panicked)).collect::<Result<_, _>>()
     })?;
     Ok((people.len(), as_of, uncounted, answers))
 }

@@ -156,12 +156,8 @@ pub fn run(
         let bytes = model::encode_model(&model);
         report.bytes = bytes.len();
         // The model is checked before it is published, in the same way as after it is read.
-        let whole = model::decode_model(&bytes).map_err(StoreError::from)? == model;
-        return if whole {
-            Ok(Outcome::Trained(bytes, report))
-        } else {
-            Err(StoreError::Corrupt { what: "model" }.into())
-        };
+        let is_whole = model::decode_model(&bytes).is_ok_and(|back| back == model);
+        return if is_whole { Ok(Outcome::Trained(bytes, report)) } else { Err(JobError::Check("model")) };
     }
     Ok(if any(PartVerdict::NotBetter) { Outcome::NotBetter(report) } else { Outcome::TooFew(report) })
 }

@@ -82,14 +82,15 @@ impl EvidenceRow {
     ///
     /// # Errors
     /// [`StoreError`], or an error of `each`.
-    pub fn for_each_row(
+    pub fn for_each_row<E: From<StoreError>>(
         conn: &Connection,
-        mut each: impl FnMut(TenantNo, &Self) -> Result<(), StoreError>,
-    ) -> Result<(), StoreError> {
-        let mut statement = conn.prepare(evidence::EVIDENCE_ALL)?;
-        let mut rows = statement.query([])?;
-        while let Some(found) = rows.next()? {
-            each(TenantNo(found.get(9)?), &read_row(found)?)?;
+        mut each: impl FnMut(TenantNo, &Self) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut statement = conn.prepare(evidence::EVIDENCE_ALL).map_err(StoreError::from)?;
+        let mut rows = statement.query([]).map_err(StoreError::from)?;
+        while let Some(found) = rows.next().map_err(StoreError::from)? {
+            let tenant = TenantNo(found.get(9).map_err(StoreError::from)?);
+            each(tenant, &read_row(found).map_err(StoreError::from)?)?;
         }
         Ok(())
     }

@@ -2,7 +2,6 @@
 
 use crate::audience::Audience;
 use crate::base::error_chain;
-use crate::base::job_kinds::JobKind;
 use crate::base::metrics::Metrics;
 use crate::campaigns::train;
 use crate::ingest::backlog::Backlog;
@@ -110,9 +109,6 @@ pub(crate) fn clock_warning(run: &JobRun, now: Millis) -> Option<String> {
 
 /// A job: idempotent, without input, in short transactions. `tasks` has one file for each.
 pub(crate) trait BackgroundJob: Sync {
-    /// Its kind, which names it and orders the jobs.
-    fn kind(&self) -> JobKind;
-
     /// Executes a run from its cursor.
     ///
     /// # Errors

@@ -190,7 +190,7 @@ mod tests {
             [Arc::new(LogRecord { seq: 7, ..LogRecord::of(intake::read(request, &origin.rules.tenants, NOW).facts) })];
         for (fails, counted) in [(true, 0), (true, 0), (false, 1)] {
             let given = origin.given();
-            let more = |_: &Connection| if fails { Err(StoreError::Corrupt { what: "outbox" }) } else { Ok(()) };
+            let more = |_: &Connection| if fails { Err(rusqlite::Error::InvalidQuery.into()) } else { Ok(()) };
             let Origin { conn, rules, metrics, .. } = &mut origin;
             let done = commit_with(conn, rules, metrics, given, |_| Ok(&records), &[], more);
             assert_eq!((done.is_err(), metrics.ids_over.get()), (fails, counted));

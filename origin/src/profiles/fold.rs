@@ -448,18 +448,18 @@ pub(crate) fn stored_events(bytes: &[u8], last_seen: Millis) -> Result<VisitorEv
     Ok(profile::decode_events(bytes)?)
 }
 
-/// Joins a visitor's events with exported ones; [`StoreError::Corrupt`] if the result cannot come from any facts.
-pub(crate) fn write_events(conn: &rusqlite::Connection, row: i64, new: VisitorEvents) -> Result<(), StoreError> {
+/// Joins a visitor's events with exported ones. Returns `false`, and stores nothing, if no facts have that result.
+pub(crate) fn write_events(conn: &rusqlite::Connection, row: i64, new: VisitorEvents) -> Result<bool, StoreError> {
     let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, unsigned(row.get(1)?)));
     let (CheckedBytes(stored), last_seen): (CheckedBytes, Millis) =
         conn.prepare_cached(visitors::VISITORS_EVENTS_OF_ROW)?.query_row([row], read)?;
     let joined = stored_events(&stored, last_seen)?.plus(new);
     let packed = joined.pack();
     if VisitorEvents::read(&packed) != Some(joined) {
-        return Err(StoreError::Corrupt { what: "visitor's events" });
+        return Ok(false);
     }
     conn.prepare_cached(visitors::VISITORS_SET_EVENTS)?.execute((row, CheckedBytes(packed)))?;
-    Ok(())
+    Ok(true)
 }
 
 /// Adds the facts and returns the hour of the newest receipt among them. A finer time would move the visitor in its

@@ -12,6 +12,12 @@ pub enum JobError {
     /// A bug ended a thread of the run.
     #[error("a thread of the run ended because of a bug: report the log of the origin")]
     Panicked,
+    /// The store has more rows of a kind than the job numbers.
+    #[error("the job numbers at most {} rows of a kind, and the store has more", u32::MAX)]
+    TooMany,
+    /// A value that the run computed does not read back as it was written.
+    #[error("the {0} failed its check: it does not read back as it was written")]
+    Check(&'static str),
     /// A further connection to the store cannot be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
@@ -31,7 +37,7 @@ impl JobError {
     #[must_use]
     pub fn is_busy(&self) -> bool {
         match self {
-            Self::Stopped | Self::Panicked => false,
+            Self::Stopped | Self::Panicked | Self::TooMany | Self::Check(_) => false,
             Self::Open(source) => source.is_busy(),
             Self::Store(source) => source.is_busy(),
         }

@@ -1,7 +1,6 @@
 //! The job `activity`: sums the activity histograms of all people.
 
 use crate::audience::best_send_times::ActivitySums;
-use crate::base::job_kinds::JobKind;
 use crate::jobs::context::{BackgroundJob, JobContext, JobReport, PEOPLE};
 use crate::jobs::runs::JobRun;
 use crate::store::job_error::JobError;
@@ -13,10 +12,6 @@ use rusqlite::TransactionBehavior;
 pub(crate) struct ActivityJob;
 
 impl BackgroundJob for ActivityJob {
-    fn kind(&self) -> JobKind {
-        JobKind::Activity
-    }
-
     fn run(&self, context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, JobError> {
         sum_activity(context, run)
     }

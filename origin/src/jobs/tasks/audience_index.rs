@@ -1,6 +1,5 @@
 //! The job `columns`: requests a rebuild of the audience index by the serving process.
 
-use crate::base::job_kinds::JobKind;
 use crate::jobs::context::{BackgroundJob, JobContext, JobReport};
 use crate::jobs::runs::JobRun;
 use crate::store::job_error::JobError;
@@ -12,10 +11,6 @@ use serde_json::json;
 pub(crate) struct IndexJob;
 
 impl BackgroundJob for IndexJob {
-    fn kind(&self) -> JobKind {
-        JobKind::Index
-    }
-
     fn run(&self, context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, JobError> {
         rebuild_index(context, run)
     }

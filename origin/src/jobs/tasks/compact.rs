@@ -1,6 +1,5 @@
 //! The job `compact`: publishes people whose visitors' snapshots do not contain all news of their siblings.
 
-use crate::base::job_kinds::JobKind;
 use crate::jobs::context::{BackgroundJob, JobContext, JobReport, PEOPLE, so_far};
 use crate::jobs::runs::{self, JobRun};
 use crate::store::StoreError;
@@ -14,10 +13,6 @@ use serde_json::json;
 pub(crate) struct CompactJob;
 
 impl BackgroundJob for CompactJob {
-    fn kind(&self) -> JobKind {
-        JobKind::Compact
-    }
-
     fn run(&self, context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, JobError> {
         compact_people(context, run)
     }

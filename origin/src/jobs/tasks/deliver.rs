@@ -15,7 +15,6 @@ use serde_json::{Value, json};
 use crate::audience::send::{self, Send};
 use crate::audience::webhook::{PATIENCE, WebhookAnswer};
 use crate::base::integers::signed;
-use crate::base::job_kinds::JobKind;
 use crate::jobs::context::BackgroundJob;
 use crate::jobs::context::{JobContext, JobReport, PAUSE, isolate_failure};
 use crate::jobs::runs::JobRun;
@@ -40,10 +39,6 @@ const REPORTED: usize = 100;
 pub(crate) struct SendJob;
 
 impl BackgroundJob for SendJob {
-    fn kind(&self) -> JobKind {
-        JobKind::Send
-    }
-
     fn run(&self, context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, JobError> {
         deliver_sends(context, run)
     }

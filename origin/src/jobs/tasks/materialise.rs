@@ -15,7 +15,6 @@ use serde_json::json;
 use crate::audience::materialized::{self, AudiencePeople, ComparedPage, MaterializedAudience};
 use crate::audience::query::{self, AllMembers, AnswerError};
 use crate::base::attribution::Attribution;
-use crate::base::job_kinds::JobKind;
 use crate::ingest::intake::{CheckedFact, LogRecord};
 use crate::jobs::context::BackgroundJob;
 use crate::jobs::context::{JobContext, JobReport, isolate_failure};
@@ -55,10 +54,6 @@ pub struct RefreshReport {
 pub(crate) struct MaterialiseJob;
 
 impl BackgroundJob for MaterialiseJob {
-    fn kind(&self) -> JobKind {
-        JobKind::Materialise
-    }
-
     fn run(&self, context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, JobError> {
         refresh_audiences(context, run)
     }
@@ -163,6 +158,7 @@ pub(crate) fn audience_members(
                 (context.pause)();
             }
             Err(AnswerError::Store(e)) => return Err(e.into()),
+            Err(AnswerError::Panicked) => return Err(JobError::Panicked),
             Err(e) => return Ok(Err(e.to_string())),
         }
     }

@@ -1,6 +1,5 @@
 //! The job `publish`: writes every key of the KV again.
 
-use crate::base::job_kinds::JobKind;
 use crate::campaigns::catalogue;
 use crate::jobs::context::{BackgroundJob, JobContext, JobReport, SOME, count_visitors, so_far};
 use crate::jobs::runs::{self, JobRun};
@@ -19,10 +18,6 @@ use serde_json::json;
 pub(crate) struct PublishJob;
 
 impl BackgroundJob for PublishJob {
-    fn kind(&self) -> JobKind {
-        JobKind::Publish
-    }
-
     fn run(&self, context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, JobError> {
         publish_keys(context, run)
     }

@@ -1,6 +1,5 @@
 //! The job `reconcile`: computes all people again from all evidence and corrects the differences.
 
-use crate::base::job_kinds::JobKind;
 use crate::jobs::context::{BackgroundJob, JobContext, JobReport};
 use crate::jobs::runs::JobRun;
 use crate::maintenance::reconcile::{self, PersonDifference, ReconcilePlan};
@@ -17,10 +16,6 @@ pub(crate) const NAMED: usize = 20;
 pub(crate) struct ReconcileJob;
 
 impl BackgroundJob for ReconcileJob {
-    fn kind(&self) -> JobKind {
-        JobKind::Reconcile
-    }
-
     fn run(&self, context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, JobError> {
         reconcile_people(context, run)
     }

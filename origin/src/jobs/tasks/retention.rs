@@ -4,7 +4,6 @@
 //! Only the visitor itself is erased. Its active siblings stay, and so do alternate ids, under which the person may
 //! return. The tombstone is permanent: a browser that returns gets a new visitor.
 
-use crate::base::job_kinds::JobKind;
 use crate::jobs::context::{BackgroundJob, JobContext, JobReport, clock_warning, count_visitors, so_far};
 use crate::jobs::runs::{self, JobRun};
 use crate::store::job_error::JobError;
@@ -187,10 +186,6 @@ pub fn forget_visitors(
 pub(crate) struct RetentionJob;
 
 impl BackgroundJob for RetentionJob {
-    fn kind(&self) -> JobKind {
-        JobKind::Retention
-    }
-
     fn run(&self, context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, JobError> {
         enforce_retention(context, run)
     }

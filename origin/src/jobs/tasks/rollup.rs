@@ -1,6 +1,5 @@
 //! The job `rollup`: verifies the sums of experiments and corrects them.
 
-use crate::base::job_kinds::JobKind;
 use crate::campaigns::experiment::rollup::{self, RollupReport};
 use crate::jobs::context::{BackgroundJob, JobContext, JobReport, SOME, so_far};
 use crate::jobs::runs::{self, JobRun};
@@ -15,10 +14,6 @@ use std::sync::atomic::Ordering;
 pub(crate) struct RollupJob;
 
 impl BackgroundJob for RollupJob {
-    fn kind(&self) -> JobKind {
-        JobKind::Rollup
-    }
-
     fn run(&self, context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, JobError> {
         rebuild_sums(context, run)
     }

@@ -1,7 +1,6 @@
 //! The job `scrub`: searches the whole store for damaged values, in pages. An interrupted run continues at its page.
 
 use crate::base::integers::unsigned;
-use crate::base::job_kinds::JobKind;
 use crate::jobs::context::{BackgroundJob, JobContext, JobReport};
 use crate::jobs::runs::{self, JobRun};
 use crate::maintenance::scrub::{
@@ -20,10 +19,6 @@ use serde_json::json;
 pub(crate) struct ScrubJob;
 
 impl BackgroundJob for ScrubJob {
-    fn kind(&self) -> JobKind {
-        JobKind::Scrub
-    }
-
     fn run(&self, context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, JobError> {
         scrub_store(context, run)
     }

@@ -1,6 +1,5 @@
 //! The job `train`: trains a tenant's model and publishes it if it is better than the base rate.
 
-use crate::base::job_kinds::JobKind;
 use crate::campaigns::train::{self, Outcome, keep};
 use crate::jobs::context::{BackgroundJob, JobContext, JobReport};
 use crate::jobs::runs::JobRun;
@@ -14,10 +13,6 @@ use serde_json::json;
 pub(crate) struct TrainJob;
 
 impl BackgroundJob for TrainJob {
-    fn kind(&self) -> JobKind {
-        JobKind::Train
-    }
-
     fn run(&self, context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, JobError> {
         train_models(context, run)
     }

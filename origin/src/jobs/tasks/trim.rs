@@ -1,6 +1,5 @@
 //! The job `trim`: deletes data of visitors that is no longer needed.
 
-use crate::base::job_kinds::JobKind;
 use crate::campaigns::spend;
 use crate::jobs::context::{BackgroundJob, JobContext, JobReport, SOME, clock_warning, count_visitors, so_far};
 use crate::jobs::runs::{self, JobRun};
@@ -17,10 +16,6 @@ use std::sync::atomic::Ordering;
 pub(crate) struct TrimJob;
 
 impl BackgroundJob for TrimJob {
-    fn kind(&self) -> JobKind {
-        JobKind::Trim
-    }
-
     fn run(&self, context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, JobError> {
         trim_store(context, run)
     }

@@ -1,6 +1,5 @@
 //! The job `verify`: reads every key of the KV back and repairs differences.
 
-use crate::base::job_kinds::JobKind;
 use crate::jobs::context::{BackgroundJob, JobContext, JobReport, so_far};
 use crate::jobs::runs::{self, JobRun};
 use crate::kv::verify::{self, VerifyPosition, VerifyStep};
@@ -18,10 +17,6 @@ pub(crate) const SILENT_MS: Millis = 10 * 60_000;
 pub(crate) struct VerifyJob;
 
 impl BackgroundJob for VerifyJob {
-    fn kind(&self) -> JobKind {
-        JobKind::Verify
-    }
-
     fn run(&self, context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, JobError> {
         verify_keys(context, run)
     }

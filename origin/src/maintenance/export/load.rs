@@ -376,9 +376,10 @@ impl<'a> TableLoad<'a> {
             .query_row((tenant.0, visitor), |row| row.get(0))
             .optional()?;
         let Some(row) = row else { return Err(self.wrong("up to here: its visitor is not in the export")) };
-        match parts.keep(conn, row) {
-            Err(StoreError::Corrupt { what }) => Err(self.wrong(format!("up to here: no facts add up to the {what}"))),
-            kept => Ok(kept?),
+        if parts.keep(conn, row)? {
+            Ok(())
+        } else {
+            Err(self.wrong("up to here: no facts add up to the visitor's events"))
         }
     }
 }

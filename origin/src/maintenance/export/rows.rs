@@ -251,23 +251,24 @@ impl VisitorParts {
         Ok(())
     }
 
-    /// Merges the rows into the stored row of a visitor.
+    /// Merges the rows into the stored row of a visitor. Returns `false`, and stores nothing, if the result cannot come
+    /// from any facts.
     ///
     /// # Errors
     /// [`StoreError`].
-    pub(super) fn keep(self, conn: &Connection, row: i64) -> Result<(), StoreError> {
+    pub(super) fn keep(self, conn: &Connection, row: i64) -> Result<bool, StoreError> {
         match self {
-            Self::Segments(map) => parts::write_segments(conn, row, map),
-            Self::Attributes(map) => parts::write_attributes(conn, row, map),
-            Self::Events(all) => fold::write_events(conn, row, all),
+            Self::Segments(map) => parts::write_segments(conn, row, map)?,
+            Self::Attributes(map) => parts::write_attributes(conn, row, map)?,
+            Self::Events(all) => return fold::write_events(conn, row, all),
             Self::Actions(actions) => {
                 let had: u32 =
                     conn.prepare_cached(visitors::VISITORS_ACTIONS_OF_ROW)?.query_row([row], |row| row.get(0))?;
                 let has = buckets::add(conn, row, had, actions)?;
                 conn.prepare_cached(visitors::VISITORS_SET_ACTIONS)?.execute((row, has))?;
-                Ok(())
             }
         }
+        Ok(true)
     }
 }
 

@@ -170,7 +170,7 @@ fn life(origin: &mut Origin, seed: u8) -> Vec<(&'static str, Fact)> {
         many.add("page", Minute(4_000_000 - n * 777));
         many.add(&format!("view_{n}"), Minute(4_000_000 - n / 200));
     }
-    fold::write_events(&origin.conn, 3, many).unwrap();
+    assert!(fold::write_events(&origin.conn, 3, many).unwrap());
     let old = "UPDATE visitors SET events = x'' WHERE row % 5 = 1";
     assert!(origin.conn.execute(old, []).unwrap() > 3);
     // Rows that none of these facts create.

@@ -11,7 +11,7 @@ use crate::identity::link::EvidenceRow;
 use crate::store::job_error::JobError;
 use crate::store::tables::visitors;
 use crate::store::tenants::{TenantContext, Tenants};
-use crate::store::{StoreError, TenantNo, visitor_at};
+use crate::store::{TenantNo, visitor_at};
 
 /// Rows between two calls of the progress callback.
 const PROGRESS_ROWS: u64 = 100_000;
@@ -59,7 +59,7 @@ pub(super) fn gather_evidence(
     progress: super::Progress<'_>,
 ) -> Result<GatheredEvidence, JobError> {
     let of = |known: &TenantContext| Ok((known.no.0, (small_number(known.no.0)?, known.config.threshold())));
-    let known: BTreeMap<i64, (u32, EvidenceWeight)> = tenants.iter().map(of).collect::<Result<_, StoreError>>()?;
+    let known: BTreeMap<i64, (u32, EvidenceWeight)> = tenants.iter().map(of).collect::<Result<_, JobError>>()?;
     // The highest row number, because counting would read every row.
     let all = conn.query_row(visitors::VISITORS_LAST_ROW, [], |row| row.get::<_, i64>(0))?;
     let all = all.unsigned_abs();
@@ -76,13 +76,13 @@ pub(super) fn gather_evidence(
 /// A number of this store in 32 bits.
 ///
 /// # Errors
-/// [`StoreError::Corrupt`] if it needs more than 32 bits.
-fn small_number(number: i64) -> Result<u32, StoreError> {
-    u32::try_from(number).map_err(|_| StoreError::Corrupt { what: "number above 4294967295" })
+/// [`JobError::TooMany`] if it needs more than 32 bits.
+fn small_number(number: i64) -> Result<u32, JobError> {
+    u32::try_from(number).map_err(|_| JobError::TooMany)
 }
 
-pub(super) fn short_length(length: usize) -> Result<u32, StoreError> {
-    u32::try_from(length).map_err(|_| StoreError::Corrupt { what: "number above 4294967295" })
+pub(super) fn short_length(length: usize) -> Result<u32, JobError> {
+    u32::try_from(length).map_err(|_| JobError::TooMany)
 }
 
 fn gather_visitors(
@@ -142,11 +142,11 @@ fn gather_rows(
             (of, tie) = (next, Vec::new());
         }
         tie.push(*row);
-        Ok(())
+        Ok::<_, JobError>(())
     })?;
     note(of, &tie)?;
     report()?;
-    Ok(gathered.number(ids, class)?)
+    gathered.number(ids, class)
 }
 
 /// The occurrences of ids.
@@ -173,7 +173,7 @@ impl GatheredEvidence {
         rows: &[EvidenceRow],
         threshold: EvidenceWeight,
         ids: &mut IdTable,
-    ) -> Result<(), StoreError> {
+    ) -> Result<(), JobError> {
         let weighted = || rows.iter().filter(|row| row.evidence.weight > EvidenceWeight::NOTHING);
         // A visitor that this evidence does not link still counts for the size of the id's group, unless the evidence
         // is unproven.
@@ -202,7 +202,7 @@ impl GatheredEvidence {
         &mut self,
         IdTable { all: mut ids, flagged }: IdTable,
         class: impl Fn(&Id, usize) -> LinkClass,
-    ) -> Result<(), StoreError> {
+    ) -> Result<(), JobError> {
         ids.sort_unstable();
         for same in ids.chunk_by(|one, next| one.0 == next.0) {
             let number = short_length(self.classes.len())?;

@@ -225,7 +225,7 @@ fn mending_interrupted_between_any_two_transactions_is_completed_by_the_next_run
             let given = || {
                 left -= 1;
                 if left < 0 {
-                    Err(StoreError::Corrupt { what: "power" })
+                    Err(rusqlite::Error::InvalidQuery.into())
                 } else {
                     Ok(TxnInputs { now: *now, random: [1; 32] })
                 }
