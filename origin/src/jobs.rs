@@ -53,8 +53,8 @@ pub struct Timer {
 /// Condition under which a job runs by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TimerCondition {
-    /// Interval between runs in milliseconds; 0 means never.
-    Every(Millis),
+    /// Interval between runs in milliseconds; `None` means never.
+    Every(Option<Millis>),
     /// Time from which the job is due; `None` means never.
     At(Option<Millis>),
 }
@@ -64,8 +64,7 @@ impl Timer {
     /// last run lies in the future, because the clock was set back.
     fn due(&self, now: Millis) -> Option<Millis> {
         let every = match self.when {
-            TimerCondition::Every(0) => return None,
-            TimerCondition::Every(every) => every,
+            TimerCondition::Every(every) => every?,
             TimerCondition::At(at) => {
                 let failed = self.last.filter(|last| last.outcome == Some(RunOutcome::Failed) && last.ended <= now);
                 return Some(at?.max(failed.map_or(0, |last| last.ended.saturating_add(AGAIN_MS))));

@@ -26,13 +26,20 @@ const MARK: usize = 8;
 /// Most concurrent requests that read the first catalogue. Each may hold 4 MB of it, and an isolate has 128 MB.
 const FIRST: u32 = 6;
 
-/// A catalogue version, compiled for decisions. Number 0 means none.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct LoadedCatalogue {
+/// A catalogue version that is loaded.
+#[derive(Debug, Clone, Copy)]
+struct LoadedVersion {
     number: u32,
     digest: Digest,
     /// Bytes of its document.
     bytes: usize,
+}
+
+/// A catalogue version, compiled for decisions.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct LoadedCatalogue {
+    /// `None` until a version is loaded, and after it was dropped.
+    version: Option<LoadedVersion>,
     pub(crate) compiled: Rc<CompiledCatalogue>,
     /// The current model, prepared for the catalogue's ads.
     pub(crate) scores: Option<Rc<ModelScores>>,
@@ -43,7 +50,7 @@ pub(crate) struct LoadedCatalogue {
 impl LoadedCatalogue {
     /// The version's name in answers.
     pub(crate) fn name(&self) -> Option<String> {
-        (self.number > 0).then(|| format!("c-{}", self.number))
+        self.version.map(|version| format!("c-{}", version.number))
     }
 
     /// Whether an ad is under strict caps in this version. The token of a placed ad carries its own flag.
@@ -53,11 +60,11 @@ impl LoadedCatalogue {
 
     /// Whether a version is loaded.
     pub(crate) fn is_loaded(&self) -> bool {
-        self.number > 0
+        self.version.is_some()
     }
 
     fn is(&self, pointer: &CataloguePointer) -> bool {
-        self.number == pointer.version && self.digest == pointer.digest
+        self.version.is_some_and(|version| version.number == pointer.version && version.digest == pointer.digest)
     }
 }
 
@@ -85,7 +92,7 @@ struct CachedCatalogue {
 pub(crate) struct CatalogueCache(BTreeMap<TenantId, CachedCatalogue>);
 
 impl CatalogueCache {
-    /// The tenant's catalogue; its number is 0 if none is loaded.
+    /// The tenant's catalogue, which is empty if no version is loaded.
     pub(crate) fn current(&self, tenant: &TenantId) -> Rc<LoadedCatalogue> {
         self.0.get(tenant).map(|held| Rc::clone(&held.loaded)).unwrap_or_default()
     }
@@ -118,7 +125,7 @@ impl CatalogueCache {
         held.next = now + limits::CATALOGUE_FRESH_MS;
         let Some(value) = value else {
             // A miss leaves the cached catalogue in use, because another location may have the pointer.
-            if held.loaded.number == 0 {
+            if !held.loaded.is_loaded() {
                 held.next = now + limits::CATALOGUE_RETRY_MS;
             }
             return (None, None);
@@ -134,7 +141,7 @@ impl CatalogueCache {
             (held.published, held.confirmed) = (pointer.published, now);
             return (None, None);
         }
-        if held.loaded.number == 0 {
+        if !held.loaded.is_loaded() {
             // Concurrent requests read the first version too; the first one to return unpacks it.
             held.next = 0;
         }
@@ -208,9 +215,10 @@ impl CatalogueCache {
         loop {
             let (mut all, mut oldest) = (0, None::<&mut CachedCatalogue>);
             for (id, held) in self.0.iter_mut() {
-                all += held.loaded.bytes;
+                let Some(version) = held.loaded.version else { continue };
+                all += version.bytes;
                 let is_older = oldest.as_ref().is_none_or(|other| held.confirmed < other.confirmed);
-                if id != stays && held.loaded.bytes > 0 && is_older {
+                if id != stays && is_older {
                     oldest = Some(held);
                 }
             }
@@ -231,7 +239,7 @@ impl CatalogueCache {
 
     /// Notes a failed read. With a cached catalogue, the next read waits for the retry time.
     pub(crate) fn note_failed_read(&mut self, tenant: &TenantId, now: Millis) {
-        if let Some(held) = self.0.get_mut(tenant).filter(|held| held.loaded.number > 0) {
+        if let Some(held) = self.0.get_mut(tenant).filter(|held| held.loaded.is_loaded()) {
             held.next = now + limits::CATALOGUE_RETRY_MS;
         }
     }
@@ -239,7 +247,7 @@ impl CatalogueCache {
     /// The catalogue's part of the health check: the version, milliseconds since a pointer last named it, and the
     /// model's version.
     pub(crate) fn health(&self, tenant: &TenantId, now: Millis) -> Value {
-        let held = self.0.get(tenant).filter(|held| held.loaded.number > 0);
+        let held = self.0.get(tenant).filter(|held| held.loaded.is_loaded());
         let age = held.map(|held| now.saturating_sub(held.confirmed));
         let model = held.and_then(|held| held.model.as_ref()).map(|(version, _)| version.to_string());
         json!({ "version": held.and_then(|held| held.loaded.name()), "age_ms": age, "model": model })
@@ -254,9 +262,7 @@ impl CachedCatalogue {
         let scores = self.model.as_ref().and_then(|(_, model)| ModelScores::new(model, &compiled)).map(Rc::new);
         let allocation = Rc::clone(&self.loaded.allocation);
         Some(LoadedCatalogue {
-            number: pointer.version,
-            digest: pointer.digest,
-            bytes: bytes.len(),
+            version: Some(LoadedVersion { number: pointer.version, digest: pointer.digest, bytes: bytes.len() }),
             compiled,
             scores,
             allocation,
@@ -277,8 +283,7 @@ mod tests {
         for (confirmed, tenant) in [(2, &a), (1, &b), (0, &c)] {
             let allocation = Rc::new(TrafficAllocation { at: 5, ..TrafficAllocation::default() });
             let loaded = Rc::new(LoadedCatalogue {
-                number: 1,
-                bytes: limits::CATALOGUE_BYTES,
+                version: Some(LoadedVersion { number: 1, digest: Digest::default(), bytes: limits::CATALOGUE_BYTES }),
                 allocation,
                 ..LoadedCatalogue::default()
             });

@@ -199,7 +199,7 @@ async fn unlink_visitors(
     let now = app.dated()?;
     let mut facts = Vec::with_capacity(shared.len());
     for (id, last) in &shared {
-        facts.push(connections::cancellation_fact(a, *id, *last, now, random_bytes()?));
+        facts.push(connections::cancellation_fact(a, *id, Some(*last), now, random_bytes()?));
     }
     app.take_folded(&tenant, facts, attribution).await?;
     let cancelled = shared.keys().map(|id| describe::describe_id(&tenant, *id)).collect();

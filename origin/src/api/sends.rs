@@ -1,5 +1,6 @@
 //! Sends on the admin side: started, listed and stopped, and the people that they notified.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use axum::Json;
@@ -129,6 +130,7 @@ async fn start_send(
     let (live, known) = admit_to(&app, &parts, TokenRole::Operator).await?;
     let SendRequest { filter: document, count, experiment, webhook, per_second } = read_json(body).await?;
     read_filter(live, &known, document.clone()).await?;
+    let per_second = NonZeroU32::new(per_second);
     let terms = SendTerms { filter: document.to_string(), count, experiment, webhook, per_second };
     let random = u64::from_be_bytes(super::random_bytes()?);
     let send = write(&app, move |conn| Send::begin(conn, &known, &name, &terms, random, clock::now()));

@@ -1,5 +1,6 @@
 //! Answers about audiences and sends, as the admin side and the command line print them.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use causeway_shared::audience::estimate::IntervalValue;
@@ -163,7 +164,7 @@ impl MaterializedAudience {
             segment: self.segment.0,
             filter: self.filter.as_ref().and_then(|text| serde_json::from_str(text).ok()),
             hours: self.hours,
-            every_hours: self.every_hours,
+            every_hours: self.every_hours.map_or(0, NonZeroU32::get),
             due_ms: self.due,
             refreshed_ms: self.refreshed,
             members: self.members,
@@ -227,7 +228,7 @@ impl Send {
             count: *count,
             experiment: experiment.clone(),
             webhook: *webhook,
-            per_second: *per_second,
+            per_second: per_second.map_or(0, NonZeroU32::get),
             requested_ms: self.asked,
             chosen: self.chosen,
             delivered,

@@ -8,6 +8,7 @@
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
+use std::num::NonZeroU32;
 
 use causeway_shared::base::ids::{FactId, Millis, VisitorId};
 use causeway_shared::base::limits;
@@ -41,8 +42,8 @@ pub struct MaterializedAudience {
     pub filter: Option<String>,
     /// Hours for which a member stays in the segment after each write.
     pub hours: u32,
-    /// Hours between refreshes; 0 means only on request.
-    pub every_hours: u32,
+    /// Hours between refreshes; `None` means only on request.
+    pub every_hours: Option<NonZeroU32>,
     /// Time of the next refresh; `None` if none is planned.
     pub due: Option<Millis>,
     /// Time of the last refresh.
@@ -95,7 +96,7 @@ impl From<rusqlite::Error> for MaterialiseError {
 }
 
 impl MaterializedAudience {
-    /// Describes an audience whose first refresh is due now.
+    /// Describes an audience whose first refresh is due now. A user writes `every_hours` as 0 for refreshes on request.
     ///
     /// # Errors
     /// [`MaterialiseError`], except [`MaterialiseError::Store`].
@@ -114,7 +115,7 @@ impl MaterializedAudience {
         if filter.asks_segment(segment) {
             return Err(MaterialiseError::Itself(segment));
         }
-        let filter = Some(document.to_string());
+        let (filter, every_hours) = (Some(document.to_string()), NonZeroU32::new(every_hours));
         Ok(Self { tenant, segment, filter, hours, every_hours, due: Some(now), refreshed: None, members: 0 })
     }
 
@@ -122,8 +123,13 @@ impl MaterializedAudience {
     /// and counts as due.
     #[must_use]
     pub fn is_due(&self, now: Millis) -> bool {
-        let longest = (u64::from(self.every_hours) + 1) * HOUR_MS;
+        let longest = self.every_ms().unwrap_or(0) + HOUR_MS;
         self.due.is_some_and(|due| due <= now || due > now.saturating_add(longest))
+    }
+
+    /// Time between refreshes in milliseconds; `None` means only on request.
+    fn every_ms(&self) -> Option<Millis> {
+        self.every_hours.map(|hours| Millis::from(hours.get()) * HOUR_MS)
     }
 
     /// Stores the audience, and replaces the tenant's audience of the same segment.
@@ -144,7 +150,8 @@ impl MaterializedAudience {
             events::declare_of(&tx, self.tenant, &filter, now)?;
         }
         let due = self.due.map(signed);
-        let values = (self.tenant.0, self.segment.0, &self.filter, self.hours, self.every_hours, due);
+        let every_hours = self.every_hours.map_or(0, NonZeroU32::get);
+        let values = (self.tenant.0, self.segment.0, &self.filter, self.hours, every_hours, due);
         tx.prepare_cached(audiences::AUDIENCES_UPSERT)?.execute(values)?;
         Ok(tx.commit()?)
     }
@@ -188,7 +195,7 @@ impl MaterializedAudience {
             segment: SegmentId(row.get(1)?),
             filter: row.get(2)?,
             hours: row.get(3)?,
-            every_hours: row.get(4)?,
+            every_hours: NonZeroU32::new(row.get(4)?),
             due: time(5)?,
             refreshed: time(6)?,
             members: row.get(7).map(unsigned)?,
@@ -420,7 +427,7 @@ pub fn note_refreshed(
         conn.prepare_cached(audiences::AUDIENCES_DELETE_IF_CLEARED)?.execute((tenant, segment))?;
         return Ok(());
     }
-    let due = (audience.every_hours > 0).then(|| signed(began + u64::from(audience.every_hours) * HOUR_MS));
+    let due = audience.every_ms().map(|every| signed(began + every));
     conn.prepare_cached(audiences::AUDIENCES_SET_REFRESHED)?.execute((
         tenant,
         segment,

@@ -7,6 +7,7 @@ use causeway_shared::base::limits;
 use causeway_shared::targeting::experiment::Experiment;
 use rusqlite::{Connection, OptionalExtension as _, Row};
 use serde::Serialize;
+use std::num::NonZeroU32;
 use utoipa::ToSchema;
 
 use super::webhook::Webhook;
@@ -30,8 +31,8 @@ pub struct SendTerms {
     pub experiment: Option<String>,
     /// Whether the tenant's webhook is called for each person.
     pub webhook: bool,
-    /// Most people a second; 0 means no limit.
-    pub per_second: u32,
+    /// Most people a second; `None` means no limit.
+    pub per_second: Option<NonZeroU32>,
 }
 
 /// Outcome of a drawn person.
@@ -194,6 +195,7 @@ impl Send {
                 events::declare_of(&tx, tenant.no, &filter, now)?;
             }
             let (no, random, now) = (tenant.no.0, random.cast_signed(), signed(now));
+            let per_second = per_second.map_or(0, NonZeroU32::get);
             tx.execute(sends::SENDS_INSERT, (no, name, filter, count, experiment, webhook, per_second, random, now))?;
         }
         let begun = find_send(&tx, tenant.no, name)?;
@@ -212,7 +214,7 @@ impl Send {
                 count: row.get(4)?,
                 experiment: row.get(5)?,
                 webhook: row.get(6)?,
-                per_second: row.get(7)?,
+                per_second: NonZeroU32::new(row.get(7)?),
             },
             random: row.get::<_, i64>(8)?.cast_unsigned(),
             asked: row.get(9).map(unsigned)?,
@@ -257,7 +259,7 @@ fn check_terms(
     if !(1..=limits::SEND_PEOPLE).contains(&terms.count) {
         return Err(SendError::Count);
     }
-    if terms.per_second > limits::SEND_PER_SECOND {
+    if terms.per_second.is_some_and(|most| most.get() > limits::SEND_PER_SECOND) {
         return Err(SendError::PerSecond);
     }
     if terms.webhook && Webhook::of(tenant).is_none() {

@@ -331,7 +331,7 @@ impl ConfigFile {
         }
         let http = self.http.checked(&mut say);
         for job in JobKind::ALL {
-            if self.jobs.of(job) > MOST_EVERY_MS {
+            if self.jobs.of(job).is_some_and(|every| every > MOST_EVERY_MS) {
                 say(&format!("jobs.{}_hours", job.name()), "8760 hours at most; 0: never");
             }
         }

@@ -225,9 +225,9 @@ impl Default for JobIntervals {
 }
 
 impl JobIntervals {
-    /// Interval of a job in milliseconds; 0: the timer never starts it.
+    /// Interval of a job in milliseconds; `None`: the timer never starts it.
     #[must_use]
-    pub fn of(&self, job: JobKind) -> Millis {
+    pub fn of(&self, job: JobKind) -> Option<Millis> {
         let hours = match job {
             JobKind::Trim => self.trim_hours,
             JobKind::Retention => self.retention_hours,
@@ -243,6 +243,6 @@ impl JobIntervals {
             // Each audience and each send has its own schedule.
             JobKind::Materialise | JobKind::Send => 0,
         };
-        Millis::from(hours) * HOUR_MS
+        (hours > 0).then(|| Millis::from(hours) * HOUR_MS)
     }
 }

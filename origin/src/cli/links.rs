@@ -119,7 +119,7 @@ fn end_evidence(command: &EndOptions, common: &CommonOptions) -> anyhow::Result<
     // The evidence to cancel may be acknowledged but not folded yet.
     fold_before(&opened.config, &opened.conn)?;
     let conn = &opened.conn;
-    let (whose, ids): (VisitorId, Vec<(AlternateId, Millis)>) = match command {
+    let (whose, ids): (VisitorId, Vec<(AlternateId, Option<Millis>)>) = match command {
         EndOptions::Remove { a, b, .. } => {
             let (a, b) = (parse_visitor(a)?, parse_visitor(b)?);
             if a == b {
@@ -127,7 +127,7 @@ fn end_evidence(command: &EndOptions, common: &CommonOptions) -> anyhow::Result<
             }
             let shared = of::connecting_evidence(conn, &tenant, a, b)?;
             ensure!(!shared.is_empty(), "the two visitors were not seen with the same id");
-            (a, shared.into_iter().collect())
+            (a, shared.into_iter().map(|(id, last)| (id, Some(last))).collect())
         }
         EndOptions::Cancel { visitor: whose, kind, value, .. } => {
             let whose = parse_visitor(whose)?;

@@ -1,5 +1,6 @@
 //! `causeway audience send`.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
@@ -86,7 +87,7 @@ pub(super) fn run(command: &SendCommand, common: &CommonOptions) -> anyhow::Resu
                 count: *count,
                 experiment: experiment.clone(),
                 webhook: *webhook,
-                per_second: *per_second,
+                per_second: NonZeroU32::new(*per_second),
             };
             let random = u64::from_be_bytes(clock::random_bytes()?);
             let begun = Row::begin(&mut opened.conn, &known, name, &terms, random, clock::now())?;

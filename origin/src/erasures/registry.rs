@@ -174,12 +174,15 @@ pub fn left_log(conn: &Connection, upto: u64, now: Millis) -> Result<(), StoreEr
     Ok(())
 }
 
-/// Number of the newest log record whose removal an erasure waits for; 0 if there is none.
+/// Number of the newest log record whose removal an erasure waits for; `None` if there is none.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
-pub fn in_log(conn: &Connection) -> Result<u64, StoreError> {
-    Ok(conn.prepare_cached(erasures::ERASURES_LAST_LOG_RECORD)?.query_row([], |row| row.get(0).map(unsigned))?)
+pub fn in_log(conn: &Connection) -> Result<Option<u64>, StoreError> {
+    let newest =
+        conn.prepare_cached(erasures::ERASURES_LAST_LOG_RECORD)?.query_row([], |row| row.get(0).map(unsigned))?;
+    // An erasure that waits for no record has the number 0.
+    Ok(Some(newest).filter(|newest| *newest > 0))
 }
 
 /// The progress of an erasure.

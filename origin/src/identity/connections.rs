@@ -211,7 +211,7 @@ pub fn parse_link(
     }
 }
 
-/// Time at which a visitor was last seen with an id; 0 for never.
+/// Time at which a visitor was last seen with an id; `None` for never.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -220,8 +220,8 @@ pub fn last_seen(
     tenant: &TenantContext,
     of: VisitorId,
     id: AlternateId,
-) -> Result<Millis, StoreError> {
-    Ok(standing_evidence(conn, tenant, of)?.get(&id).copied().unwrap_or(0))
+) -> Result<Option<Millis>, StoreError> {
+    Ok(standing_evidence(conn, tenant, of)?.get(&id).copied())
 }
 
 /// The facts with the time at which they count, or the first visitor that the store does not have.
@@ -266,8 +266,14 @@ fn evidence_moment(conn: &Connection, tenant: TenantNo, fact: &Fact) -> Result<M
 /// The fact that cancels a visitor's connection with an id. It counts at the last sighting if an edge's fast clock put
 /// that after now.
 #[must_use]
-pub fn cancellation_fact(visitor: VisitorId, id: AlternateId, last: Millis, now: Millis, random: [u8; 16]) -> Fact {
-    let received = now.max(last);
+pub fn cancellation_fact(
+    visitor: VisitorId,
+    id: AlternateId,
+    last: Option<Millis>,
+    now: Millis,
+    random: [u8; 16],
+) -> Fact {
+    let received = last.map_or(now, |last| now.max(last));
     let id_of_fact = FactId::from_bytes(random);
     Fact { position: 0, id: id_of_fact, visitor, received, at: received, what: FactKind::Cancellation { id } }
 }

@@ -36,18 +36,19 @@ mod published;
 mod scrubbed;
 mod sent;
 
-fn timer(job: JobKind, every: Millis, last: Option<(Millis, Millis, Option<RunOutcome>)>) -> Timer {
+fn timer(job: JobKind, every: impl Into<Option<Millis>>, last: Option<(Millis, Millis, Option<RunOutcome>)>) -> Timer {
     let last = last.map(|(started, ended, outcome)| LastRun { started, ended, outcome });
-    Timer { job, tenant: None, when: TimerCondition::Every(every), last }
+    Timer { job, tenant: None, when: TimerCondition::Every(every.into()), last }
 }
 
 #[test]
 fn a_job_is_due_by_its_interval_its_last_run_and_the_clock() {
-    let at = |every, last| next_due_job(&[timer(JobKind::Trim, every, last)], NOW);
+    let at = |every: Millis, last| next_due_job(&[timer(JobKind::Trim, every, last)], NOW);
+    let never = |last| next_due_job(&[timer(JobKind::Trim, None, last)], NOW);
     let due = NextDue::Due(JobKind::Trim, None);
     let done = Some(RunOutcome::Done);
-    assert_eq!(at(0, None), NextDue::Never);
-    assert_eq!(at(0, Some((0, 0, done))), NextDue::Never);
+    assert_eq!(never(None), NextDue::Never);
+    assert_eq!(never(Some((0, 0, done))), NextDue::Never);
     assert_eq!(at(DAY_MS, None), due, "it never ran");
     assert_eq!(at(DAY_MS, Some((NOW - DAY_MS, NOW - 5, done))), due, "from begin to begin");
     assert_eq!(at(DAY_MS, Some((NOW - DAY_MS + 1, NOW - 5, done))), NextDue::At(NOW + 1));
@@ -68,7 +69,7 @@ fn a_job_is_due_by_its_interval_its_last_run_and_the_clock() {
 fn each_job_has_a_timer_of_its_own() {
     for job in JobKind::ALL.into_iter().filter(|job| !matches!(job, JobKind::Materialise | JobKind::Send)) {
         let every: JobIntervals = toml::from_str(&format!("{}_hours = 3", job.name())).unwrap();
-        assert_eq!(every.of(job), 3 * HOUR_MS, "{}", job.name());
+        assert_eq!(every.of(job), Some(3 * HOUR_MS), "{}", job.name());
         assert!(
             JobKind::ALL.iter().all(|other| *other == job || every.of(*other) == JobIntervals::default().of(*other))
         );

@@ -440,7 +440,9 @@ impl FoldThread {
         match left.and_then(|left| Ok((left, self.folding.in_log()?))) {
             Ok((left, erasing)) => {
                 self.in_vain = (!left).then(Instant::now);
-                self.shared.erasing.fetch_max(erasing, Ordering::Relaxed);
+                if let Some(erasing) = erasing {
+                    self.shared.erasing.fetch_max(erasing, Ordering::Relaxed);
+                }
             }
             Err(e) => note_failure(&self.shared.store_healthy, &self.shared.metrics, &e),
         }

@@ -73,14 +73,14 @@ pub fn erasure_moment(
     if let ErasureTarget::Id(kind, hashes) = whom {
         for hash in hashes {
             if let Some(id) = link::canonical_id(conn, tenant.no, AlternateId { kind: *kind, hash: *hash })? {
-                last = last.max(crate::privacy::reach::last_seen(conn, tenant.no, id)?);
+                last = last.max(crate::privacy::reach::last_seen(conn, tenant.no, id)?.unwrap_or(now));
             }
         }
     }
     if scope == ErasureScope::Person {
-        last = last.max(
-            crate::privacy::reach::sure_members(conn, tenant.no, named_visitors(conn, tenant, whom, ahead)?, ahead)?.1,
-        );
+        let named = named_visitors(conn, tenant, whom, ahead)?;
+        let (_, newest) = crate::privacy::reach::sure_members(conn, tenant.no, named, ahead)?;
+        last = last.max(newest.unwrap_or(now));
     }
     Ok(last.min(ahead))
 }

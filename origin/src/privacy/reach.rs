@@ -69,7 +69,7 @@ pub fn seen_until(
 }
 
 /// Visitors that surely belonged to the people of `visitors` until a time, by their evidence; and the start of the
-/// newest connection among them, 0 without any. Weaker evidence than a login, and logins after that time, do not widen
+/// newest connection among them, `None` without any. Weaker evidence than a login, and logins after that time, do not widen
 /// an erasure.
 ///
 /// # Errors
@@ -79,10 +79,10 @@ pub fn sure_members(
     tenant: TenantNo,
     visitors: impl IntoIterator<Item = VisitorId>,
     until: Millis,
-) -> Result<(BTreeSet<VisitorId>, Millis), StoreError> {
+) -> Result<(BTreeSet<VisitorId>, Option<Millis>), StoreError> {
     let links = |row: &EvidenceRow| row.claims() && row.flag.is_none() && row.evidence.since() <= until;
     let mut found: BTreeSet<VisitorId> = visitors.into_iter().collect();
-    let (mut members, mut ids, mut newest) = (BTreeSet::new(), BTreeSet::new(), 0);
+    let (mut members, mut ids, mut newest) = (BTreeSet::new(), BTreeSet::new(), None);
     let mut open: Vec<VisitorId> = found.iter().copied().collect();
     while let Some(visitor) = open.pop() {
         // Each person is read once, however many of its visitors are named.
@@ -94,7 +94,7 @@ pub fn sure_members(
             for row in evidence::of_id(conn, tenant, id)?.into_iter().filter(links) {
                 let other = row.evidence.visitor;
                 if found.contains(&other) || members.contains(&other) {
-                    newest = newest.max(row.evidence.since());
+                    newest = newest.max(Some(row.evidence.since()));
                     open.extend(found.insert(other).then_some(other));
                 }
             }
@@ -103,14 +103,14 @@ pub fn sure_members(
     Ok((found, newest))
 }
 
-/// Time of the last observation of an id by evidence with weight; 0 for never.
+/// Time of the last observation of an id by evidence with weight; `None` for never.
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn last_seen(conn: &Connection, tenant: TenantNo, id: AlternateId) -> Result<Millis, StoreError> {
-    let mut last = 0;
+pub fn last_seen(conn: &Connection, tenant: TenantNo, id: AlternateId) -> Result<Option<Millis>, StoreError> {
+    let mut last = None;
     evidence::each_newest(conn, tenant, id, |row| {
-        last = row.evidence.last;
+        last = Some(row.evidence.last);
         false
     })?;
     Ok(last)

@@ -227,7 +227,7 @@ fn visitor_of(
         first_seen_ms: seen.map(|(first, _)| first),
         last_seen_ms: seen.map(|(_, last)| last),
         version: own.version.to_string(),
-        snapshot_version: (own.published > 0).then(|| format!("{}.{}", own.version.restore, own.published)),
+        snapshot_version: own.published.map(|counter| format!("{}.{counter}", own.version.restore)),
         tombstone: own.withdrawn.is_some(),
     }))
 }

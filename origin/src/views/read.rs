@@ -88,8 +88,8 @@ pub struct VisitorView {
     pub profile: Profile,
     /// Version of the folded facts.
     pub version: SnapshotVersion,
-    /// Counter of the version under which the snapshot was last handed out; 0 means never.
-    pub published: u64,
+    /// Counter of the version under which the snapshot was last handed out; `None` before the first time.
+    pub published: Option<u64>,
     /// Time at which the visitor withdrew its permission.
     pub withdrawn: Option<Millis>,
 }
@@ -104,7 +104,8 @@ fn read_raw(row: &Row<'_>) -> rusqlite::Result<(VisitorView, Vec<u8>)> {
         weight: EvidenceWeight(row.get(9)?),
         profile: Profile::default(),
         version: SnapshotVersion { restore: row.get(5)?, counter: unsigned(row.get(6)?) },
-        published: unsigned(row.get(7)?),
+        // The column holds 0 before the first snapshot.
+        published: Some(unsigned(row.get(7)?)).filter(|counter| *counter > 0),
         withdrawn: withdrawn.map(unsigned),
     };
     Ok((visitor, row.get(4)?))
@@ -159,7 +160,7 @@ pub fn load_visitor(
         weight: EvidenceWeight::LOGIN,
         profile: Profile::default(),
         version: SnapshotVersion::default(),
-        published: 0,
+        published: None,
         withdrawn: None,
     };
     unfolded.fold(&facts);

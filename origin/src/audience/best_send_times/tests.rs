@@ -206,7 +206,7 @@ fn a_snapshot_holds_the_best_send_time_of_its_person_and_stays_with_it() {
     // The histogram of all people changed, but no published value did.
     let built = |origin: &Origin| {
         let (of, subject) = (origin.row("demo", visitor(BEN)), KvKey::Snapshot(visitor(BEN)));
-        let version = SnapshotVersion { restore: of.version.restore, counter: of.published };
+        let version = SnapshotVersion { restore: of.version.restore, counter: of.published.unwrap() };
         value::build(&origin.conn, origin.tenant("demo"), subject, version, origin.now).unwrap().value
     };
     let before = built(&origin);

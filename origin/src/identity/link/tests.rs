@@ -435,7 +435,7 @@ fn an_unlinked_visitor_is_cut_from_its_sibling_s_snapshot_at_once() {
         crate::identity::connections::connecting_evidence(&origin.conn, &tenant, visitor(A), visitor(B)).unwrap();
     assert_eq!(shared.keys().copied().collect::<Vec<_>>(), [origin.member("demo", "m")]);
     let id = *shared.keys().next().unwrap();
-    let fact = crate::identity::connections::cancellation_fact(visitor(A), id, shared[&id], NOW - 5, [9; 16]);
+    let fact = crate::identity::connections::cancellation_fact(visitor(A), id, Some(shared[&id]), NOW - 5, [9; 16]);
     assert_eq!(fact.received, NOW, "not before what it cancels");
     origin.admin("demo", &[fact]);
     // Without a pause: both are due now.

@@ -227,7 +227,7 @@ impl<'a> DeliveryRound<'a, '_, '_> {
     ) -> Result<bool, JobError> {
         let Some(open) = self.open.get_mut(&of) else { return Ok(false) };
         let stored = isolate_failure(open.keep(context, &batch))?;
-        let each = Duration::from_secs(1).checked_div(open.send.terms.per_second).unwrap_or_default();
+        let each = open.send.terms.per_second.map_or(Duration::ZERO, |most| Duration::from_secs(1) / most.get());
         open.ready = (begun + each.saturating_mul(batch.notified_count())).max((context.elapsed)());
         match stored {
             Ok(()) => Ok(true),
@@ -294,7 +294,7 @@ mod tests {
         let mut origin = Origin::new();
         let known = origin.tenant("demo").clone();
         let filter = "{}".to_owned();
-        let terms = SendTerms { filter, count: 9, experiment: None, webhook: false, per_second: 0 };
+        let terms = SendTerms { filter, count: 9, experiment: None, webhook: false, per_second: None };
         let send = Send::begin(&mut origin.conn, &known, "may", &terms, 7, NOW).unwrap();
         let wait = |again| {
             StalledReason { why: "busy".to_owned(), again }.keep(&origin.conn, &send, NOW).unwrap();
@@ -316,7 +316,7 @@ mod tests {
     fn one_whose_receiver_takes_no_more_for_now_waits_as_it_is_asked_and_has_no_error() {
         let mut origin = Origin::new();
         let known = origin.tenant("demo").clone();
-        let terms = SendTerms { filter: "{}".to_owned(), count: 9, experiment: None, webhook: false, per_second: 0 };
+        let terms = SendTerms { filter: "{}".to_owned(), count: 9, experiment: None, webhook: false, per_second: None };
         let send = Send::begin(&mut origin.conn, &known, "may", &terms, 7, NOW).unwrap();
         let found = |origin: &Origin| send::find_send(&origin.conn, send.tenant, "may").unwrap().unwrap();
         StalledReason { why: "down".to_owned(), again: Some(None) }.keep(&origin.conn, &send, NOW).unwrap();

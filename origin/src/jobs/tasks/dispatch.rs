@@ -128,7 +128,7 @@ impl<'a> DispatchContext<'a> {
         if let Some(why) = self.is_over((context.draw_inputs)()?.now) {
             return Ok(Err(why));
         }
-        let size = if send.terms.per_second == 0 { BATCH } else { send.terms.per_second.min(BATCH) };
+        let size = send.terms.per_second.map_or(BATCH, |most| most.get().min(BATCH));
         let next = chosen.min(send.next + size);
         let looked = match self.look(context, send, next)? {
             Ok(looked) => looked,

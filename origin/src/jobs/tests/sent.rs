@@ -1,6 +1,7 @@
 //! Sends.
 
 use std::collections::BTreeSet;
+use std::num::NonZeroU32;
 
 use causeway_shared::base::ids::FactId;
 use serde_json::Value as Json;
@@ -13,7 +14,7 @@ use crate::testing::withdrawal;
 
 fn terms(count: u32, experiment: Option<&str>) -> SendTerms {
     let experiment = experiment.map(str::to_owned);
-    SendTerms { filter: bonn().to_string(), count, experiment, webhook: false, per_second: 0 }
+    SendTerms { filter: bonn().to_string(), count, experiment, webhook: false, per_second: None }
 }
 
 impl World {
@@ -212,7 +213,7 @@ fn a_send_interrupted_anywhere_delivers_to_the_same_people_once_each() {
 #[test]
 fn no_person_gets_a_send_twice_after_merges_unlinks_and_erasures() {
     let mut world = World::of_bonn(12);
-    world.start("may", &SendTerms { per_second: 2, ..terms(12, Some("e-1")) }).unwrap();
+    world.start("may", &SendTerms { per_second: NonZeroU32::new(2), ..terms(12, Some("e-1")) }).unwrap();
     let run = world.begin(JobKind::Send, false);
     // The run ends after all people were drawn and two batches were delivered.
     assert_eq!(world.run(&run, 2).outcome, Some(RunOutcome::Interrupted));
@@ -300,7 +301,7 @@ fn what_a_client_calls_its_events_is_in_no_sends_way() {
 fn a_send_keeps_to_its_configured_rate() {
     let mut world = World::of_bonn(2_825);
     let begun = std::time::Instant::now();
-    world.start("slow", &SendTerms { per_second: 113, ..terms(2_825, None) }).unwrap();
+    world.start("slow", &SendTerms { per_second: NonZeroU32::new(113), ..terms(2_825, None) }).unwrap();
     // The send takes two runs, between which other jobs have their turn.
     assert!(world.tell("slow").sums.delivered < 2_825);
     assert_eq!(world.tell("slow").sums.delivered, 2_825);
@@ -314,7 +315,7 @@ fn sends_are_delivered_in_parallel_each_at_its_own_rate() {
     let mut world = World::of_bonn(700);
     let begun = std::time::Instant::now();
     for (name, per_second, count) in [("slow", 20, 160), ("slower", 10, 80), ("fast", 0, 700)] {
-        world.start(name, &SendTerms { per_second, ..terms(count, None) }).unwrap();
+        world.start(name, &SendTerms { per_second: NonZeroU32::new(per_second), ..terms(count, None) }).unwrap();
     }
     let send = world.tell("slower");
     let told = ["slow", "slower", "fast"].map(|name| world.sent(name).sums.delivered);
@@ -334,7 +335,10 @@ fn a_send_that_cannot_be_says_why_and_one_that_was_stopped_goes_on_where_it_was(
     for count in [0, 1_000_001] {
         assert!(said("may", &SendTerms { count, ..ok.clone() }).contains("1 to 1000000 people"));
     }
-    assert!(said("may", &SendTerms { per_second: 100_001, ..ok.clone() }).contains("100000 people a second"));
+    assert!(
+        said("may", &SendTerms { per_second: NonZeroU32::new(100_001), ..ok.clone() })
+            .contains("100000 people a second")
+    );
     assert!(said("may", &SendTerms { webhook: true, ..ok.clone() }).contains("no `webhook`"));
     assert!(said("may", &terms(300, Some("e-9"))).contains("no experiment `e-9`"));
     world.start("may", &ok).unwrap();
@@ -422,7 +426,7 @@ fn what_the_store_cannot_give_of_one_send_holds_no_other_up() {
 
     attributes(&world, &before);
     world.follow();
-    world.start("may", &SendTerms { per_second: 5, ..terms(20, None) }).unwrap();
+    world.start("may", &SendTerms { per_second: NonZeroU32::new(5), ..terms(20, None) }).unwrap();
     let run = world.begin(JobKind::Send, false);
     assert_eq!(world.run(&run, 2).outcome, Some(RunOutcome::Interrupted));
     let drawn = world.sent("may");

@@ -196,11 +196,11 @@ impl FoldSteps {
         Ok(empty)
     }
 
-    /// Number of the newest record whose removal from the log an erasure waits for; 0 if there is none.
+    /// Number of the newest record whose removal from the log an erasure waits for; `None` if there is none.
     ///
     /// # Errors
     /// [`StoreError`].
-    pub fn in_log(&self) -> Result<u64, StoreError> {
+    pub fn in_log(&self) -> Result<Option<u64>, StoreError> {
         crate::erasures::registry::in_log(&self.conn)
     }
 

@@ -63,7 +63,7 @@ fn an_erasure_has_left_the_log_once_no_byte_of_the_visitor_is_there() {
     let holds = |n| files().windows(16).any(|bytes| bytes == visitor(n).as_bytes());
     let waits = |folder: &mut FoldThread| {
         folder.note_wiped();
-        folder.folding.in_log().unwrap() > 0
+        folder.folding.in_log().unwrap().is_some()
     };
     for sync in [page, erasure] {
         appender.taking.append(vec![sync]).unwrap();
