@@ -1,4 +1,4 @@
-//! The step `lint`: formatting, clippy, and the dependencies' licences and sources. Warnings are refused.
+//! The step `lint`: formatting, clippy, links of the documentation, and the dependencies' licences and sources. Warnings are refused.
 
 use std::path::PathBuf;
 
@@ -31,6 +31,8 @@ pub(crate) fn run(project: &Project, tier: TestTier, stop: &Stop) -> Result<Step
     tools::ensure_wasm_target(project, stop)?;
     let wasm = ["clippy", "--quiet", "--package", "causeway-shared", "--package", "causeway-edge"];
     shown(project.cargo().args(wasm).args(["--target", "wasm32-unknown-unknown"]).args(REFUSE_WARNINGS), stop)?;
+    let documents = ["doc", "--quiet", "--workspace", "--no-deps", "--document-private-items"];
+    shown(project.cargo().args(documents).env("RUSTDOCFLAGS", "-D warnings"), stop)?;
     if tier == TestTier::Full {
         shown(project.bench_cargo().args(native).args(REFUSE_WARNINGS), stop)?;
     }

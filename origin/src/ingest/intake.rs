@@ -114,7 +114,7 @@ impl LogRecord {
         Self { attribution: Some(said), ..Self::of(facts) }
     }
 
-    /// A record as in [`Self::said()`], of a bulk operation.
+    /// A record as in [`Self::with_attribution`], of a bulk operation.
     #[must_use]
     pub fn bulk(facts: Vec<CheckedFact>, said: Attribution) -> Self {
         Self { bulk: true, ..Self::with_attribution(facts, said) }

@@ -190,7 +190,7 @@ pub struct RestoreReport {
 /// lookup is published again. `step` is called with the name of each step that begins.
 ///
 /// # Errors
-/// [`BackupError`], and [`LockError::InUse`] while a process serves from `data`.
+/// [`BackupError`], and [`LockError::InUse`](crate::store::LockError::InUse) while a process serves from `data`.
 pub fn restore_backup(
     data: &Path,
     from: &Path,

@@ -287,7 +287,7 @@ impl Scorer {
         Score { sum, spread: self.spread }
     }
 
-    /// The score from the weight indexes of all present features ([`ModelFeature::place`]).
+    /// The score from the weight indexes of all present features ([`ModelFeature::index`]).
     #[must_use]
     pub fn score_places(&self, places: &[u16]) -> Score {
         let sum = places.iter().fold(self.start, |sum, index| sum.plus(self.at(*index)));

@@ -147,7 +147,7 @@ pub struct LinkedPeople {
     pub weights: BTreeMap<VisitorId, EvidenceWeight>,
 }
 
-/// Computes the people; see [`decide_claims`]. `class` returns how an id links. Evidence of a visitor and an id links
+/// Computes the people; see [`mod@decide_claims`]. `class` returns how an id links. Evidence of a visitor and an id links
 /// only if its combined weight is at least `threshold`.
 #[must_use]
 pub fn link_people(

@@ -1,5 +1,5 @@
 //! Filters: one language for ad targeting and audiences. A JSON document in the style of Mongo queries is parsed once
-//! ([`parse`]) against the tenant's words and is then evaluated for subjects ([`Filter::matches`]). A [`FilterIndex`]
+//! ([`parse()`]) against the tenant's words and is then evaluated for subjects ([`Filter::matches`]). A [`FilterIndex`]
 //! evaluates many filters at once.
 //!
 //! **Absent values.** A person, a page or a location may lack the value of a condition. As in Mongo, comparisons, `$eq`

@@ -175,7 +175,7 @@ impl PageDecision<'_> {
     }
 
     /// Fields that leave it unknown whether an ad's targeting matches, on a placement; empty unless
-    /// [`Given::explains`](super::Given::explains) is set.
+    /// [`DecisionInputs::explains`](super::DecisionInputs::explains) is set.
     #[must_use]
     pub fn unknown_fields(&self, number: usize, offer: &CandidateAd) -> BTreeSet<FilterField> {
         let kind = self.placements.get(number).and_then(|placement| self.kind(placement));
