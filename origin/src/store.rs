@@ -21,6 +21,7 @@ pub mod journal;
 pub mod journal_error;
 mod locks;
 pub mod open_error;
+mod row_numbers;
 pub mod unread_parts;
 
 use crate::base::folders::make_folder;
@@ -41,6 +42,7 @@ pub use self::checksum::CheckedBytes;
 pub use self::locks::{
     LockError, StoreLock, is_ready, is_served, lock_extension, lock_folder, lock_job, lock_ready, lock_writing,
 };
+pub use self::row_numbers::{RunNo, SendNo, VisitorRow, minute_of_key};
 
 /// Longest wait for a lock of SQLite.
 pub const LOCKED: Duration = Duration::from_secs(5);
@@ -212,7 +214,7 @@ pub fn find_tenant(conn: &Connection, name: &str) -> Result<Option<TenantNo>, St
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
-pub fn find_visitor(conn: &Connection, tenant: TenantNo, visitor: VisitorId) -> Result<Option<i64>, StoreError> {
+pub fn find_visitor(conn: &Connection, tenant: TenantNo, visitor: VisitorId) -> Result<Option<VisitorRow>, StoreError> {
     Ok(conn
         .prepare_cached(visitors::VISITORS_ROW_OF_ID)?
         .query_row((tenant.0, visitor.as_bytes()), |row| row.get(0))

@@ -1,5 +1,6 @@
 //! Jobs on the admin side: the start of a run, and the list of runs.
 
+use crate::store::RunNo;
 use std::sync::Arc;
 
 use axum::Json;
@@ -185,7 +186,8 @@ async fn show_run(
     parts: Parts,
 ) -> JsonAnswer<RunAnswer> {
     let live = admit_to_all(&app, &parts, TokenRole::Viewer).await?;
-    let no: i64 = no.parse().map_err(|_| ApiError::field("run", "bad_id", "a run is a whole number"))?;
+    let no =
+        no.parse().map(RunNo::from_number).map_err(|_| ApiError::field("run", "bad_id", "a run is a whole number"))?;
     let run = live.readers.read(move |view| runs::find_run(view.conn, no)).await?;
     let message = "run not found: the store has the newest runs of each job";
     let unknown = || ApiError::new(StatusCode::NOT_FOUND, "unknown_run", message);

@@ -222,15 +222,15 @@ impl ActivitySums {
         &mut self,
         conn: &Connection,
         tenants: &Tenants,
-        after: i64,
+        after: PersonNo,
         most: u32,
-    ) -> Result<Option<i64>, StoreError> {
+    ) -> Result<Option<PersonNo>, StoreError> {
         let mut statement = conn.prepare_cached(people::PEOPLE_PAGE_WITH_TENANTS)?;
-        let mut rows = statement.query((after, most))?;
+        let mut rows = statement.query((after.0, most))?;
         let mut last = None;
         while let Some(row) = rows.next()? {
             let (person, no) = (PersonNo(row.get(0)?), TenantNo(row.get(1)?));
-            last = Some(person.0);
+            last = Some(person);
             let Ok(tenant) = tenants.by_no(no) else { continue };
             let sum = match self.tenants.entry(no) {
                 Entry::Occupied(sum) => sum.into_mut(),

@@ -77,7 +77,7 @@ enum FollowerState {
     /// The file must be read.
     Nothing,
     /// The index is being built. The value is the last person that was read.
-    Building(i64),
+    Building(PersonNo),
     Following,
     /// Following, and writing the file in parallel.
     Keeping(Box<FileWrite>, FileOrigin),
@@ -182,15 +182,15 @@ impl StoreFollower {
         *self.audience.write() = columns;
         self.expiring = (HourStamp(0), Vec::new());
         // The file contains none of the rebuilt rows.
-        (self.doing, self.kept) = (FollowerState::Building(i64::MIN), i64::MIN);
+        (self.doing, self.kept) = (FollowerState::Building(PersonNo(i64::MIN)), i64::MIN);
         Ok(())
     }
 
-    fn build(&mut self, after: i64, now: Millis) -> Result<(), StoreError> {
+    fn build(&mut self, after: PersonNo, now: Millis) -> Result<(), StoreError> {
         let tx = self.conn.transaction()?;
         let mut statement = tx.prepare_cached(people::PEOPLE_PAGE)?;
         let people: Vec<PersonNo> =
-            statement.query_map((after, SOME), |row| row.get(0).map(PersonNo))?.collect::<Result<_, _>>()?;
+            statement.query_map((after.0, SOME), |row| row.get(0).map(PersonNo))?.collect::<Result<_, _>>()?;
         let read = read(&tx, &people)?;
         drop(statement);
         tx.commit()?;
@@ -198,7 +198,7 @@ impl StoreFollower {
         let full = put_person(&mut columns, &read, now);
         columns.building.0 += people.len() as u64;
         drop(columns);
-        self.doing = people.last().map_or(FollowerState::Following, |last| FollowerState::Building(last.0));
+        self.doing = people.last().map_or(FollowerState::Following, |last| FollowerState::Building(*last));
         if full { self.begin(now) } else { Ok(()) }
     }
 
@@ -239,11 +239,11 @@ impl StoreFollower {
             return self.begin(now).map(|()| true);
         }
         let mut statement = tx.prepare_cached(people_changed::PEOPLE_CHANGED_AFTER)?;
-        let rows: Vec<(i64, i64)> = statement
-            .query_map((self.of.seq, CHANGES), |row| Ok((row.get(0)?, row.get(1)?)))?
+        let rows: Vec<(i64, PersonNo)> = statement
+            .query_map((self.of.seq, CHANGES), |row| Ok((row.get(0)?, PersonNo(row.get(1)?))))?
             .collect::<Result<_, _>>()?;
         drop(statement);
-        let people: BTreeSet<PersonNo> = rows.iter().map(|(_, person)| PersonNo(*person)).collect();
+        let people: BTreeSet<PersonNo> = rows.iter().map(|(_, person)| *person).collect();
         let people: Vec<PersonNo> = people.into_iter().collect();
         let read = read(&tx, &people)?;
         tx.commit()?;

@@ -18,7 +18,7 @@ use crate::campaigns::experiment::results;
 use crate::store::names::events::{self, EventNameError};
 use crate::store::tables::{send_people, sends};
 use crate::store::tenants::TenantContext;
-use crate::store::{StoreError, TenantNo, visitor_at};
+use crate::store::{SendNo, StoreError, TenantNo, visitor_at};
 
 /// Terms of a send, as requested.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,7 +82,7 @@ impl SendTotals {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Send {
     /// Row number of the send.
-    pub no: i64,
+    pub no: SendNo,
     /// Tenant of the send.
     pub tenant: TenantNo,
     /// Name of the send, unique for the tenant for ever.

@@ -21,7 +21,7 @@ use rusqlite::Connection;
 use crate::base::integers::signed;
 use crate::profiles::exposures::read_exposure;
 use crate::store::tables::{conversions, exposures, visitors};
-use crate::store::{PersonNo, StoreError};
+use crate::store::{PersonNo, StoreError, VisitorRow};
 
 /// The exposures of a person: for each experiment the first exposure of its visitors, without withdrawn ones.
 ///
@@ -41,7 +41,7 @@ pub fn keep_conversions<'f>(
     conn: &Connection,
     names: &BTreeSet<String>,
     words: &Vocabulary,
-    visitor: i64,
+    visitor: VisitorRow,
     facts: impl Iterator<Item = (Millis, &'f Fact)>,
 ) -> Result<bool, StoreError> {
     if names.is_empty() {
@@ -90,7 +90,7 @@ fn find_conversion<'f>(words: &'f Vocabulary, fact: &'f Fact) -> Option<(u64, &'
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn trim_visitor(conn: &Connection, visitor: i64, before: Millis) -> Result<(), StoreError> {
+pub fn trim_visitor(conn: &Connection, visitor: VisitorRow, before: Millis) -> Result<(), StoreError> {
     conn.prepare_cached(conversions::CONVERSIONS_DELETE_BEFORE)?.execute((visitor, signed(before)))?;
     Ok(())
 }
@@ -99,7 +99,7 @@ pub fn trim_visitor(conn: &Connection, visitor: i64, before: Millis) -> Result<(
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn drop_all(conn: &Connection, visitor: i64) -> Result<(), StoreError> {
+pub fn drop_all(conn: &Connection, visitor: VisitorRow) -> Result<(), StoreError> {
     conn.prepare_cached(exposures::EXPOSURES_DELETE_OF_VISITOR)?.execute([visitor])?;
     conn.prepare_cached(conversions::CONVERSIONS_DELETE_OF_VISITOR)?.execute([visitor])?;
     Ok(())

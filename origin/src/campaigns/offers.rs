@@ -16,7 +16,7 @@ use utoipa::ToSchema;
 use crate::campaigns::catalogue;
 use crate::profiles::offer_codes::read_code;
 use crate::store::tables::{offer_codes, offer_codes_given, visitors};
-use crate::store::{PersonNo, StoreCounters, StoreError, TenantNo};
+use crate::store::{PersonNo, StoreCounters, StoreError, TenantNo, VisitorRow};
 
 /// Time after a restore during which no offer counts as sold out, in minutes.
 const ASKED_MINUTES: u32 = 31 * DAY_MINUTES;
@@ -72,7 +72,7 @@ pub fn of_person(conn: &Connection, person: PersonNo) -> Result<HeldSlots, Store
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn drop_all(conn: &Connection, visitor: i64) -> Result<(), StoreError> {
+pub fn drop_all(conn: &Connection, visitor: VisitorRow) -> Result<(), StoreError> {
     conn.prepare_cached(offer_codes::OFFER_CODES_DELETE_OF_VISITOR)?.execute([visitor])?;
     Ok(())
 }

@@ -26,7 +26,7 @@ use crate::profiles::dedup;
 use crate::profiles::purchases::{self, Purchase};
 use crate::store::tables::{anonymous_facts, spend, visitors};
 use crate::store::write_txn::WriteTxn;
-use crate::store::{StoreError, TenantNo};
+use crate::store::{StoreError, TenantNo, VisitorRow};
 
 /// Day number of the row with the sum over all days.
 const EVER: i64 = -1;
@@ -41,11 +41,11 @@ pub struct GroupBills {
     /// Purchases of the transaction, each with its last click as found before linking.
     bought: Vec<(TenantNo, Purchase, Option<Click>)>,
     /// Waiting purchases that a click of the transaction may pay for, by visitor and id, in the same form.
-    waiting: BTreeMap<(i64, i64), (TenantNo, Purchase, Option<Click>)>,
+    waiting: BTreeMap<(VisitorRow, i64), (TenantNo, Purchase, Option<Click>)>,
     /// Clicks of campaigns that pay for purchases: tenant, visitor, minute.
-    clicked: BTreeSet<(TenantNo, i64, Minute)>,
+    clicked: BTreeSet<(TenantNo, VisitorRow, Minute)>,
     /// Campaign of the last click in each minute, over a visitor's person, on a day and the previous one.
-    clicks: BTreeMap<(i64, Day), BTreeMap<Minute, u32>>,
+    clicks: BTreeMap<(VisitorRow, Day), BTreeMap<Minute, u32>>,
 }
 
 impl GroupBills {
@@ -54,7 +54,7 @@ impl GroupBills {
         &mut self,
         budgets: &CurrentBudgets,
         tenant: TenantNo,
-        visitor: i64,
+        visitor: VisitorRow,
         facts: impl IntoIterator<Item = (Millis, &'f Fact)>,
     ) {
         let budgets = budgets.of(tenant);
@@ -250,13 +250,13 @@ impl GroupBills {
 }
 
 /// Rows of a visitor and of the most recently seen visitors of its person.
-fn person_of(conn: &Connection, visitor: i64) -> Result<BTreeSet<i64>, StoreError> {
+fn person_of(conn: &Connection, visitor: VisitorRow) -> Result<BTreeSet<VisitorRow>, StoreError> {
     let mut statement = conn.prepare_cached(visitors::VISITORS_ROWS_OF_SAME_PERSON)?;
-    let rows = statement.query_map((visitor, limits::SNAPSHOT_VISITORS as i64), |row| row.get::<_, i64>(0))?;
+    let rows = statement.query_map((visitor, limits::SNAPSHOT_VISITORS as i64), |row| row.get(0))?;
     Ok(rows.chain([Ok(visitor)]).collect::<Result<_, _>>()?)
 }
 
-fn load_clicks(conn: &Connection, visitor: i64, day: Day) -> Result<BTreeMap<Minute, u32>, StoreError> {
+fn load_clicks(conn: &Connection, visitor: VisitorRow, day: Day) -> Result<BTreeMap<Minute, u32>, StoreError> {
     let from = Minute(day.start().0.saturating_sub(DAY_MINUTES));
     let to = Minute(day.start().0.saturating_add(DAY_MINUTES));
     let mut last: BTreeMap<Minute, AdAction> = BTreeMap::new();
@@ -264,7 +264,7 @@ fn load_clicks(conn: &Connection, visitor: i64, day: Day) -> Result<BTreeMap<Min
         // The row may belong to another visitor of the person. Unreadable actions must not block the purchase.
         let found = match clicks_of(conn, row, from, to) {
             Err(e) if e.is_of_a_value() => {
-                tracing::error!(row, error = %crate::base::error_chain(&e), "actions of a visitor cannot be read and are left out of the billing of purchases");
+                tracing::error!(row = row.number(), error = %crate::base::error_chain(&e), "actions of a visitor cannot be read and are left out of the billing of purchases");
                 continue;
             }
             found => found?,
@@ -277,7 +277,7 @@ fn load_clicks(conn: &Connection, visitor: i64, day: Day) -> Result<BTreeMap<Min
     Ok(last.into_iter().map(|(minute, click)| (minute, click.entity.campaign)).collect())
 }
 
-fn clicks_of(conn: &Connection, row: i64, from: Minute, to: Minute) -> Result<Vec<AdAction>, StoreError> {
+fn clicks_of(conn: &Connection, row: VisitorRow, from: Minute, to: Minute) -> Result<Vec<AdAction>, StoreError> {
     let mut clicks = Vec::new();
     for body in buckets::actions_within(conn, row, from, to)? {
         clicks.extend(packed_actions(&body)?.iter().filter(|action| action.action_type == ActionType::CLICK));

@@ -14,7 +14,10 @@ use causeway_origin::jobs::context::JobContext;
 use causeway_origin::jobs::runner::JobRunner;
 use causeway_origin::jobs::runs::{self, JobRun, RunRequest};
 use causeway_origin::store::tenants::no_word;
-use causeway_origin::store::{self, LockError, StoreLock};
+use causeway_origin::store;
+use causeway_origin::store::LockError;
+use causeway_origin::store::RunNo;
+use causeway_origin::store::StoreLock;
 use causeway_shared::base::limits;
 use clap::{Args, Subcommand};
 use rusqlite::Connection;
@@ -122,7 +125,7 @@ pub(super) fn run(command: &JobCommand, common: &CommonOptions) -> anyhow::Resul
         }
         JobCommand::Show { run } => {
             let opened = ReadableStore::new(common)?;
-            let found = runs::find_run(&opened.conn, *run)?;
+            let found = runs::find_run(&opened.conn, RunNo::from_number(*run))?;
             let found = found.with_context(|| format!("run {run} not found: see `causeway job list`"))?;
             common.output.one(&found.describe(&opened.tenants))
         }

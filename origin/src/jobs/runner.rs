@@ -61,7 +61,7 @@ impl JobRunner<'_> {
             Err(JobError::Stopped) => (RunOutcome::Interrupted, None),
             Err(e) if e.is_busy() && run.request.job.is_resumable() && !run.request.dry_run => {
                 tracing::warn!(
-                    run = run.no,
+                    run = run.no.number(),
                     job = run.request.job.name(),
                     "another connection wrote to the store for too long: the run is interrupted"
                 );

@@ -16,7 +16,7 @@ use crate::base::metrics::{FOUND, Metrics, seconds};
 use crate::kv::verify::VerifyReport;
 use crate::store::tables::runs;
 use crate::store::tenants::Tenants;
-use crate::store::{StoreError, TenantNo};
+use crate::store::{RunNo, StoreError, TenantNo, VisitorRow};
 
 /// Newest runs that are stored for each job, and for each tenant of a job that runs for each tenant. Dry runs are
 /// counted separately.
@@ -45,7 +45,7 @@ pub struct RunRequest {
 #[derive(Debug, Clone, PartialEq)]
 pub struct JobRun {
     /// Number of the run.
-    pub no: i64,
+    pub no: RunNo,
     /// The request.
     pub request: RunRequest,
     /// Time of the request.
@@ -124,7 +124,7 @@ impl JobRun {
     pub fn describe(&self, tenants: &Tenants) -> RunAnswer {
         let RunRequest { job, tenant, trigger, dry_run } = self.request;
         RunAnswer {
-            run: self.no,
+            run: self.no.number(),
             job: job.name(),
             tenant: tenant.and_then(|no| tenants.by_no(no).ok()).map(|known| known.config.name.clone()),
             trigger: trigger.name(),
@@ -137,6 +137,11 @@ impl JobRun {
             outcome: self.outcome.map(RunOutcome::name),
             report: self.report.clone(),
         }
+    }
+
+    /// Row of the last visitor that a run over visitors completed.
+    pub(super) fn visitor_cursor(&self) -> VisitorRow {
+        VisitorRow::from_number(self.cursor)
     }
 
     /// Time of the start, or of the request while the run waits.
@@ -183,11 +188,11 @@ fn read(conn: &Connection, select: &str, values: impl rusqlite::Params) -> Resul
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
-pub fn find_run(conn: &Connection, no: i64) -> Result<Option<JobRun>, StoreError> {
+pub fn find_run(conn: &Connection, no: RunNo) -> Result<Option<JobRun>, StoreError> {
     Ok(read(conn, runs::RUNS_BY_NUMBER, [no])?.pop())
 }
 
-fn load_run(conn: &Connection, no: i64) -> Result<JobRun, StoreError> {
+fn load_run(conn: &Connection, no: RunNo) -> Result<JobRun, StoreError> {
     find_run(conn, no)?.ok_or(StoreError::Corrupt { what: "run" })
 }
 
@@ -231,10 +236,10 @@ pub fn request_run(
     Ok(Ok(run))
 }
 
-fn insert(conn: &Connection, asked: RunRequest, now: Millis) -> Result<i64, StoreError> {
+fn insert(conn: &Connection, asked: RunRequest, now: Millis) -> Result<RunNo, StoreError> {
     let RunRequest { job, tenant, trigger, dry_run } = asked;
     conn.execute(runs::RUNS_INSERT, (job.name(), tenant.map(|no| no.0), trigger.name(), dry_run, signed(now)))?;
-    Ok(conn.last_insert_rowid())
+    Ok(RunNo::from_number(conn.last_insert_rowid()))
 }
 
 /// Begins the run that a command requests, or resumes the previous interrupted one. The caller holds the lock for jobs.
@@ -270,8 +275,8 @@ pub fn begin_waiting(conn: &mut Connection, now: Millis, vouched: Option<bool>) 
     Ok(Some(run))
 }
 
-fn begin_run(conn: &Connection, no: i64, now: Millis) -> Result<(), StoreError> {
-    conn.execute(runs::RUNS_BEGIN, [no, signed(now)])?;
+fn begin_run(conn: &Connection, no: RunNo, now: Millis) -> Result<(), StoreError> {
+    conn.execute(runs::RUNS_BEGIN, (no, signed(now)))?;
     Ok(())
 }
 
@@ -296,7 +301,7 @@ pub fn is_behind(conn: &Connection, run: &JobRun) -> Result<bool, StoreError> {
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
-pub fn save_cursor(tx: &Connection, no: i64, cursor: i64, report: &Value) -> Result<(), StoreError> {
+pub fn save_cursor(tx: &Connection, no: RunNo, cursor: i64, report: &Value) -> Result<(), StoreError> {
     tx.prepare_cached(runs::RUNS_SET_CURSOR)?.execute((no, cursor, report.to_string()))?;
     Ok(())
 }
@@ -305,8 +310,8 @@ pub fn save_cursor(tx: &Connection, no: i64, cursor: i64, report: &Value) -> Res
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
-pub fn note_progress(conn: &Connection, no: i64, done: u64, all: u64) -> Result<(), StoreError> {
-    conn.prepare_cached(runs::RUNS_SET_PROGRESS)?.execute([no, signed(done), signed(all)])?;
+pub fn note_progress(conn: &Connection, no: RunNo, done: u64, all: u64) -> Result<(), StoreError> {
+    conn.prepare_cached(runs::RUNS_SET_PROGRESS)?.execute((no, signed(done), signed(all)))?;
     Ok(())
 }
 
@@ -316,7 +321,7 @@ pub fn note_progress(conn: &Connection, no: i64, done: u64, all: u64) -> Result<
 /// [`StoreError::Sqlite`]; nothing was stored.
 pub fn end_run(
     conn: &mut Connection,
-    no: i64,
+    no: RunNo,
     outcome: RunOutcome,
     report: Option<&Value>,
     now: Millis,

@@ -27,7 +27,7 @@ use crate::ingest::intake::{CheckedFact, LogRecord};
 use crate::jobs::tasks::retention;
 use crate::pipeline::commit;
 use crate::store::write_txn::TxnInputs;
-use crate::store::{self, StoreError};
+use crate::store::{self, RunNo, StoreError, VisitorRow};
 use crate::testing::{self, NOW, Origin, fact, impression, page, purchase, stored, visitor};
 
 mod busy;
@@ -373,7 +373,10 @@ fn whom_a_transaction_that_failed_was_to_forget_no_later_start_forgets() {
         CREATE TABLE children (parent INTEGER REFERENCES parents (no) DEFERRABLE INITIALLY DEFERRED)";
     origin.conn.execute_batch(tables).unwrap();
     let (no, given) = (origin.tenant("demo").no, origin.given());
-    let (receipt, visitors) = (retention::erasure_receipt(1, NOW, 1), |_: &Connection| Ok(vec![(no, visitor(1))]));
+    let (receipt, visitors) =
+        (retention::erasure_receipt(RunNo::from_number(1), NOW, VisitorRow::from_number(1)), |_: &Connection| {
+            Ok(vec![(no, visitor(1))])
+        });
     // The commit detects that the last statement of the transaction is invalid.
     let fails = |tx: &Connection, _| Ok(tx.execute("INSERT INTO children VALUES (1)", []).map(|_| ())?);
     retention::forget_visitors(&mut origin.conn, &origin.rules, &origin.metrics, given, receipt, visitors, fails)
@@ -595,8 +598,9 @@ fn of_each_job_the_newest_runs_are_kept() {
     };
     let real = end(JobKind::Trim, false);
     let other = end(JobKind::Reconcile, false);
-    let dry: Vec<i64> = (0..130).map(|_| end(JobKind::Trim, true)).collect();
-    let kept: Vec<i64> = runs::list_runs(&conn, Some(JobKind::Trim), 1_000).unwrap().iter().map(|run| run.no).collect();
+    let dry: Vec<RunNo> = (0..130).map(|_| end(JobKind::Trim, true)).collect();
+    let kept: Vec<RunNo> =
+        runs::list_runs(&conn, Some(JobKind::Trim), 1_000).unwrap().iter().map(|run| run.no).collect();
     let mut newest = dry[30..].to_vec();
     newest.reverse();
     newest.push(real);

@@ -225,14 +225,14 @@ impl JobThread {
         let (job, outcome) = (run.request.job.name(), ended.outcome.map(RunOutcome::name));
         match (ended.outcome, turn.first.get()) {
             (Some(RunOutcome::Failed), _) => {
-                tracing::error!(run = run.no, job, error = %ended.report["error"], "a job failed");
+                tracing::error!(run = run.no.number(), job, error = %ended.report["error"], "a job failed");
             }
             (Some(RunOutcome::Interrupted), Some(first)) => {
-                tracing::info!(run = run.no, job, to = first.name(), "a job gives way");
+                tracing::info!(run = run.no.number(), job, to = first.name(), "a job gives way");
                 let request = RunRequest { job: *first, tenant: None, trigger: Trigger::Timer, dry_run: false };
                 drop(runs::request_run(&mut self.conn, request, clock::now())?);
             }
-            _ => tracing::info!(run = run.no, job, outcome, "a job ended"),
+            _ => tracing::info!(run = run.no.number(), job, outcome, "a job ended"),
         }
         let gave_way = turn.first.get().is_some() || self.jobs.is_stopping();
         Ok(ended.outcome == Some(RunOutcome::Interrupted) && !gave_way)

@@ -10,7 +10,7 @@ use crate::identity::link::id_family;
 use crate::outbox::kv_key::KvKey;
 use crate::store::tables::{attribute_names, visitors};
 use crate::store::tenants::Tenants;
-use crate::store::{StoreError, TenantNo, visitor_at};
+use crate::store::{StoreError, TenantNo, VisitorRow, visitor_at};
 use crate::views::read;
 
 /// Number of keys that were put in the outbox to be written again.
@@ -44,7 +44,11 @@ pub fn of_tenants(conn: &Connection, tenants: &Tenants) -> Result<Vec<(TenantNo,
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
-pub fn visitor_page(conn: &Connection, after: i64, most: u32) -> Result<Vec<(i64, TenantNo, VisitorId)>, StoreError> {
+pub fn visitor_page(
+    conn: &Connection,
+    after: VisitorRow,
+    most: u32,
+) -> Result<Vec<(VisitorRow, TenantNo, VisitorId)>, StoreError> {
     let mut statement = conn.prepare_cached(visitors::VISITORS_PAGE_WITH_IDS)?;
     let rows =
         statement.query_map((after, most), |row| Ok((row.get(0)?, TenantNo(row.get(1)?), visitor_at(row, 2)?)))?;

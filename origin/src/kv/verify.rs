@@ -24,7 +24,7 @@ use crate::kv::{publish, value};
 use crate::outbox::kv_key::KvKey;
 use crate::store::tenants::TenantContext;
 use crate::store::write_txn::{TxnInputs, TxnRules, WriteTxn};
-use crate::store::{StoreCounters, StoreError, TenantNo};
+use crate::store::{StoreCounters, StoreError, TenantNo, VisitorRow};
 
 /// Most visitors, or ids, requested in one transaction.
 const SOME: u32 = 2_000;
@@ -394,8 +394,8 @@ fn ask_reads(
 fn ask_more(group: &mut WriteTxn<'_>, walk: &mut VerifyPosition) -> Result<(), StoreError> {
     let mut subjects = Vec::new();
     if walk.cursor >= 0 {
-        let visitors = publish::visitor_page(group.tx, walk.cursor, SOME)?;
-        walk.cursor = visitors.last().map_or(-1, |(row, ..)| *row);
+        let visitors = publish::visitor_page(group.tx, VisitorRow::from_number(walk.cursor), SOME)?;
+        walk.cursor = visitors.last().map_or(-1, |(row, ..)| row.number());
         subjects.extend(visitors.into_iter().map(|(_, tenant, visitor)| (tenant, KvKey::Snapshot(visitor))));
     } else {
         let ids = page_ids(group.tx, walk)?;

@@ -28,7 +28,7 @@ use crate::store::names::{load_dictionary, page_of, pending_name};
 use crate::store::tables::{attribute_names, catalogues, outbox, visitors};
 use crate::store::tenants::TenantContext;
 use crate::store::write_txn::{TxnInputs, TxnRules, WriteTxn};
-use crate::store::{CheckedBytes, PersonNo, StoreError, TenantNo};
+use crate::store::{CheckedBytes, PersonNo, StoreError, TenantNo, VisitorRow};
 
 /// The plan of a removal.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -113,7 +113,7 @@ pub fn plan_forgetting(
 ) -> Result<ForgetPlan, ForgetError> {
     let tokens = unused_names(conn, tenant, names, &load_dictionary(conn, tenant.no)?)?;
     let mut holders: BTreeMap<NameToken, u64> = BTreeMap::new();
-    let (mut plan, mut after) = (ForgetPlan::default(), 0);
+    let (mut plan, mut after) = (ForgetPlan::default(), VisitorRow::default());
     while let Some((last, rows)) = visitor_page(conn, tenant.no, after)? {
         after = last;
         for (_, attributes) in rows {
@@ -240,7 +240,7 @@ pub fn sweep_names(
     for (tenant, tokens) in forgotten_names(conn)? {
         let leaving = tokens.into_iter().filter(|(_, state)| *state == ForgottenName::Leaving);
         let leaving: BTreeSet<NameToken> = leaving.map(|(token, _)| token).collect();
-        let (mut after, mut unreadable) = (0, 0_u64);
+        let (mut after, mut unreadable) = (VisitorRow::default(), 0_u64);
         while !leaving.is_empty()
             && let Some((last, rows)) = visitor_page(conn, tenant, after)?
         {
@@ -295,7 +295,8 @@ fn remove(
             .prepare_cached(visitors::VISITORS_ATTRIBUTES_WITH_PERSON)?
             .query_row((tenant.0, visitor.as_bytes()), of)
             .optional()?;
-        let Some((row, CheckedBytes(attributes), change)): Option<(i64, CheckedBytes, ChangedVisitor)> = found else {
+        let Some((row, CheckedBytes(attributes), change)): Option<(VisitorRow, CheckedBytes, ChangedVisitor)> = found
+        else {
             continue;
         };
         let Some(left) = profile::decode_attributes(&attributes)?.without(tokens) else { continue };

@@ -30,7 +30,7 @@ use crate::store::names::{load_dictionary, page_of, pending_name, put_name, rese
 use crate::store::tables::{attribute_names, outbox, people, visitors};
 use crate::store::tenants::TenantContext;
 use crate::store::write_txn::{TxnInputs, TxnRules, WriteTxn};
-use crate::store::{CheckedBytes, StoreError, TenantNo, visitor_at};
+use crate::store::{CheckedBytes, StoreError, TenantNo, VisitorRow, visitor_at};
 
 /// Rows of visitors that one transaction reads and writes.
 const BATCH: usize = if cfg!(test) { 2 } else { 2_000 };
@@ -114,7 +114,7 @@ pub fn plan_retype(
         check_tenant(&tx, tenant, plan.in_catalogue)?;
         retired_names(&load_dictionary(&tx, tenant.no)?, name)
     };
-    let mut after = 0;
+    let mut after = VisitorRow::default();
     while let Some((last, rows)) = visitor_page(conn, tenant.no, after)? {
         after = last;
         for (_, attributes) in rows {
@@ -281,7 +281,7 @@ impl RetypeRun<'_> {
         conn: &mut Connection,
         mut make: impl FnMut(VisitorId, &[u8], FactId) -> Option<Fact>,
     ) -> Result<(), RetypeError> {
-        let mut after = 0;
+        let mut after = VisitorRow::default();
         while let Some((last, rows)) = visitor_page(conn, self.tenant.no, after)? {
             after = last;
             let mut given = (self.given)()?;
@@ -428,7 +428,11 @@ pub(super) fn stored_attributes(column: &[u8]) -> Option<AttributeMap> {
 /// A page of a tenant's visitors with their stored attributes.
 pub(super) type Page = Vec<(VisitorId, Vec<u8>)>;
 
-pub(super) fn visitor_page(conn: &Connection, tenant: TenantNo, after: i64) -> Result<Option<(i64, Page)>, StoreError> {
+pub(super) fn visitor_page(
+    conn: &Connection,
+    tenant: TenantNo,
+    after: VisitorRow,
+) -> Result<Option<(VisitorRow, Page)>, StoreError> {
     let mut statement = conn.prepare_cached(visitors::VISITORS_PAGE_WITH_ATTRIBUTES)?;
     let mut rows = statement.query((after, tenant.0, BATCH as i64))?;
     let (mut last, mut page) = (after, Page::new());

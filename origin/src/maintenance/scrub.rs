@@ -12,7 +12,7 @@ use crate::profiles::check::check_visitor;
 use crate::profiles::quarantine;
 use crate::store::tables::{catalogues, experiment_people, lookups, tenants, visitors};
 use crate::store::write_txn::WriteTxn;
-use crate::store::{CheckedBytes, StoreError, TenantNo};
+use crate::store::{CheckedBytes, StoreError, TenantNo, VisitorRow};
 use crate::views::read::load_lookup;
 
 /// Largest number of damaged rows in a report.
@@ -52,7 +52,7 @@ pub struct CheckedPage<P, D> {
 #[derive(Debug)]
 pub struct DamagedVisitor {
     /// Its row.
-    pub row: i64,
+    pub row: VisitorRow,
     /// The cause.
     pub why: StoreError,
 }
@@ -105,11 +105,11 @@ fn damage_of<T>(read: Result<T, StoreError>) -> Result<Option<StoreError>, Store
 /// [`StoreError`] that is not the damage of a value.
 pub fn check_visitors(
     conn: &Connection,
-    after: i64,
+    after: VisitorRow,
     most: u32,
     scrubbed: &mut ScrubReport,
-) -> Result<Option<CheckedPage<i64, DamagedVisitor>>, StoreError> {
-    let rows: Vec<i64> = {
+) -> Result<Option<CheckedPage<VisitorRow, DamagedVisitor>>, StoreError> {
+    let rows: Vec<VisitorRow> = {
         let mut read = conn.prepare_cached(visitors::VISITORS_PAGE_NOT_INDEXED)?;
         read.query_map((after, most), |row| row.get(0))?.collect::<Result<_, _>>()?
     };
@@ -118,7 +118,7 @@ pub fn check_visitors(
         scrubbed.visitors += 1;
         if let Some(why) = damage_of(check_visitor(conn, *row))? {
             scrubbed.damaged_visitors += 1;
-            scrubbed.name("visitors", *row, &why);
+            scrubbed.name("visitors", row.number(), &why);
             damaged.push(DamagedVisitor { row: *row, why });
         }
     }

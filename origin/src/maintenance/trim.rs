@@ -19,7 +19,7 @@ use crate::campaigns::experiment;
 use crate::profiles::dedup::FactIdRows;
 use crate::profiles::{buckets, purchases};
 use crate::store::tables::visitors;
-use crate::store::{CheckedBytes, StoreCounters, StoreError};
+use crate::store::{CheckedBytes, StoreCounters, StoreError, VisitorRow};
 
 /// The data deleted so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -55,12 +55,12 @@ fn is_zero(number: &u64) -> bool {
 /// [`StoreError`]; then nothing of the transaction may be committed.
 pub fn trim_page(
     tx: &Connection,
-    after: i64,
+    after: VisitorRow,
     most: u32,
     now: Millis,
     trimmed: &mut TrimReport,
-) -> Result<Option<(i64, Vec<i64>)>, StoreError> {
-    let rows: Vec<i64> = {
+) -> Result<Option<(VisitorRow, Vec<VisitorRow>)>, StoreError> {
+    let rows: Vec<VisitorRow> = {
         let mut read = tx.prepare_cached(visitors::VISITORS_PAGE)?;
         let rows = read.query_map((after, most), |row| row.get(0))?;
         rows.collect::<Result<_, _>>()?
@@ -70,7 +70,7 @@ pub fn trim_page(
         tx.execute_batch("SAVEPOINT visitor")?;
         match visitor_row(tx, &mut counters, *row, now, trimmed) {
             Err(e @ (StoreError::Form(_) | StoreError::Corrupt { .. })) => {
-                tracing::error!(row, error = %crate::base::error_chain(&e), "a visitor cannot be read and is not trimmed");
+                tracing::error!(row = row.number(), error = %crate::base::error_chain(&e), "a visitor cannot be read and is not trimmed");
                 trimmed.unreadable += 1;
                 tx.execute_batch("ROLLBACK TO visitor")?;
             }
@@ -91,7 +91,7 @@ pub fn trim_page(
 /// [`StoreError`], or the error of `step`; then the next run does the rest.
 pub fn forget_more_ids<E: From<StoreError>>(
     conn: &Connection,
-    visitors: &[i64],
+    visitors: &[VisitorRow],
     now: Millis,
     step: &dyn Fn() -> Result<(), E>,
 ) -> Result<(), E> {
@@ -107,7 +107,7 @@ pub fn forget_more_ids<E: From<StoreError>>(
 ///
 /// # Errors
 /// [`StoreError`]; then nothing was deleted, or everything except some FactIds.
-pub fn trim_visitor(conn: &mut Connection, row: i64, now: Millis) -> Result<TrimReport, StoreError> {
+pub fn trim_visitor(conn: &mut Connection, row: VisitorRow, now: Millis) -> Result<TrimReport, StoreError> {
     let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let (mut counters, mut trimmed) = (StoreCounters::load(&tx)?, TrimReport::default());
     visitor_row(&tx, &mut counters, row, now, &mut trimmed)?;
@@ -120,7 +120,7 @@ pub fn trim_visitor(conn: &mut Connection, row: i64, now: Millis) -> Result<Trim
 fn visitor_row(
     tx: &Connection,
     counters: &mut StoreCounters,
-    row: i64,
+    row: VisitorRow,
     now: Millis,
     trimmed: &mut TrimReport,
 ) -> Result<(), StoreError> {
@@ -161,7 +161,7 @@ fn visitor_row(
 
 /// Segments that the visitor's siblings are in; `None` if there are more siblings than the bound, or one cannot be
 /// read. A segment that expired in one profile must not become valid again through another.
-fn expired_siblings(tx: &Connection, row: i64, now: Millis) -> Result<Option<BTreeSet<SegmentId>>, StoreError> {
+fn expired_siblings(tx: &Connection, row: VisitorRow, now: Millis) -> Result<Option<BTreeSet<SegmentId>>, StoreError> {
     let mut statement = tx.prepare_cached(visitors::VISITORS_SEGMENTS_OF_SIBLINGS)?;
     let mut rows = statement.query((row, signed(limits::SNAPSHOT_VISITORS as u64)))?;
     let (mut ids, mut seen) = (BTreeSet::new(), 0);
@@ -225,7 +225,7 @@ mod tests {
         };
         assert_eq!(person(&origin), [SegmentId(8)]);
         let run = |origin: &mut Origin, now| {
-            let (mut trimmed, mut row) = (TrimReport::default(), 0);
+            let (mut trimmed, mut row) = (TrimReport::default(), VisitorRow::default());
             while let Some((last, _)) = trim_page(&origin.conn, row, 2, now, &mut trimmed).unwrap() {
                 row = last;
             }

@@ -6,8 +6,8 @@ use crate::campaigns::rules::CampaignRules;
 use crate::campaigns::spend::GroupBills;
 use crate::campaigns::{experiment, offers};
 use crate::profiles::fold::{FoldResult, FoldedVisitor};
-use crate::store::StoreError;
 use crate::store::write_txn::WriteTxn;
+use crate::store::{StoreError, VisitorRow};
 
 /// The results of new facts for campaigns.
 #[derive(Debug, Default)]
@@ -15,7 +15,7 @@ pub(crate) struct CampaignChanges {
     /// Bills of campaigns with budgets.
     pub(crate) bills: GroupBills,
     /// Rows of visitors that were exposed to an arm, or converted.
-    pub(crate) tested: Vec<i64>,
+    pub(crate) tested: Vec<VisitorRow>,
 }
 
 /// Records the costs, offer codes and conversions of folded facts. New facts without a visitor are added to the count

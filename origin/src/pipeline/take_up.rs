@@ -23,7 +23,7 @@ pub fn take_up(
     for row in quarantine::quarantined_rows(conn)? {
         match check_visitor(conn, row) {
             Err(e) if e.is_of_a_value() => {
-                tracing::error!(row, error = %crate::base::error_chain(&e), "a visitor's row is damaged: its facts stay quarantined");
+                tracing::error!(row = row.number(), error = %crate::base::error_chain(&e), "a visitor's row is damaged: its facts stay quarantined");
                 continue;
             }
             whole => whole?,
@@ -45,9 +45,11 @@ pub fn take_up(
         );
         match done {
             Ok(done) if done.new.is_empty() => {}
-            Ok(done) => tracing::info!(row, facts = done.new.iter().sum::<u64>(), "quarantined facts are folded"),
+            Ok(done) => {
+                tracing::info!(row = row.number(), facts = done.new.iter().sum::<u64>(), "quarantined facts are folded")
+            }
             Err(e) if e.is_of_a_value() => {
-                tracing::error!(row, error = %crate::base::error_chain(&e), "a visitor's row cannot be read: its facts stay quarantined");
+                tracing::error!(row = row.number(), error = %crate::base::error_chain(&e), "a visitor's row cannot be read: its facts stay quarantined");
             }
             Err(e) => return Err(e),
         }

@@ -8,14 +8,14 @@ use causeway_shared::facts::actions::{ActionBucket, ActionList, PackedActions};
 use rusqlite::{Connection, OptionalExtension as _};
 
 use crate::store::tables::actions;
-use crate::store::{CheckedBytes, StoreError};
+use crate::store::{CheckedBytes, StoreError, VisitorRow, minute_of_key};
 
 /// Joins new actions with a visitor's `had` actions and returns the new number. The visitor keeps the newest
 /// [`limits::ACTIONS`] of [`limits::ACTION_DAYS`] days, as in [`ActionList`].
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn add(conn: &Connection, visitor: i64, had: u32, new: ActionList) -> Result<u32, StoreError> {
+pub fn add(conn: &Connection, visitor: VisitorRow, had: u32, new: ActionList) -> Result<u32, StoreError> {
     let mut days: BTreeMap<Day, ActionList> = BTreeMap::new();
     new.iter().for_each(|action| days.entry(action.minute.day()).or_default().insert(action));
     let mut count = had;
@@ -50,7 +50,7 @@ pub fn packed_actions(bytes: &[u8]) -> Result<PackedActions<'_>, StoreError> {
 /// Rewrites the changed buckets of one day and returns the difference in the number of actions.
 fn change_day(
     conn: &Connection,
-    visitor: i64,
+    visitor: VisitorRow,
     day: Day,
     with: impl FnOnce(ActionList) -> ActionList,
 ) -> Result<i32, StoreError> {
@@ -67,7 +67,7 @@ fn change_day(
         let same = stored.remove(&start) == Some((span.minutes(), packed.clone()));
         if !same {
             conn.prepare_cached(actions::ACTIONS_REPLACE_BUCKET)?.execute((
-                bucket_place(visitor, start),
+                visitor.minute_key(start),
                 span.minutes(),
                 count,
                 CheckedBytes(packed),
@@ -75,13 +75,13 @@ fn change_day(
         }
     }
     for start in stored.into_keys() {
-        conn.prepare_cached(actions::ACTIONS_DELETE_BUCKET)?.execute([bucket_place(visitor, start)])?;
+        conn.prepare_cached(actions::ACTIONS_DELETE_BUCKET)?.execute([visitor.minute_key(start)])?;
     }
     Ok(i32::try_from(actions.len()).unwrap_or(i32::MAX) - had)
 }
 
-fn drop_before(conn: &Connection, visitor: i64, day: Day) -> Result<u32, StoreError> {
-    let places = [bucket_place(visitor, Minute(0)), bucket_place(visitor, day.start())];
+fn drop_before(conn: &Connection, visitor: VisitorRow, day: Day) -> Result<u32, StoreError> {
+    let places = [visitor.minute_key(Minute(0)), visitor.minute_key(day.start())];
     let gone = conn.prepare_cached(actions::ACTIONS_COUNT_IN_RANGE)?.query_row(places, |row| row.get(0))?;
     conn.prepare_cached(actions::ACTIONS_DELETE_IN_RANGE)?.execute(places)?;
     Ok(gone)
@@ -91,7 +91,7 @@ fn drop_before(conn: &Connection, visitor: i64, day: Day) -> Result<u32, StoreEr
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn trim_days(conn: &Connection, visitor: i64, had: u32, before: Day) -> Result<u32, StoreError> {
+pub fn trim_days(conn: &Connection, visitor: VisitorRow, had: u32, before: Day) -> Result<u32, StoreError> {
     Ok(had.saturating_sub(drop_before(conn, visitor, before)?))
 }
 
@@ -99,18 +99,17 @@ pub fn trim_days(conn: &Connection, visitor: i64, had: u32, before: Day) -> Resu
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
-pub fn drop_all(conn: &Connection, visitor: i64) -> Result<(), StoreError> {
-    conn.prepare_cached(actions::ACTIONS_DELETE_IN_RANGE)?
-        .execute([bucket_place(visitor, Minute(0)), bucket_place(visitor + 1, Minute(0))])?;
+pub fn drop_all(conn: &Connection, visitor: VisitorRow) -> Result<(), StoreError> {
+    conn.prepare_cached(actions::ACTIONS_DELETE_IN_RANGE)?.execute(visitor.minute_keys())?;
     Ok(())
 }
 
 /// The first and the last day with actions.
-fn days_of(conn: &Connection, visitor: i64) -> Result<Option<(Day, Day)>, StoreError> {
-    let places = [bucket_place(visitor, Minute(0)), bucket_place(visitor + 1, Minute(0))];
+fn days_of(conn: &Connection, visitor: VisitorRow) -> Result<Option<(Day, Day)>, StoreError> {
+    let places = visitor.minute_keys();
     let day = |read| -> Result<Option<Day>, StoreError> {
         let found: Option<i64> = conn.prepare_cached(read)?.query_row(places, |row| row.get(0)).optional()?;
-        Ok(found.map(|place| bucket_start(place).day()))
+        Ok(found.map(|place| minute_of_key(place).day()))
     };
     Ok(day(actions::ACTIONS_FIRST_IN_RANGE)?.zip(day(actions::ACTIONS_LAST_IN_RANGE)?))
 }
@@ -119,7 +118,12 @@ fn days_of(conn: &Connection, visitor: i64) -> Result<Option<(Day, Day)>, StoreE
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn actions_within(conn: &Connection, visitor: i64, from: Minute, to: Minute) -> Result<Vec<Vec<u8>>, StoreError> {
+pub fn actions_within(
+    conn: &Connection,
+    visitor: VisitorRow,
+    from: Minute,
+    to: Minute,
+) -> Result<Vec<Vec<u8>>, StoreError> {
     let mut bodies = Vec::new();
     for_each_bucket(conn, visitor, from, to, |_, _, body| {
         bodies.push(body);
@@ -130,30 +134,20 @@ pub fn actions_within(conn: &Connection, visitor: i64, from: Minute, to: Minute)
 
 fn for_each_bucket(
     conn: &Connection,
-    visitor: i64,
+    visitor: VisitorRow,
     from: Minute,
     to: Minute,
     mut found: impl FnMut(Minute, u32, Vec<u8>) -> Result<(), StoreError>,
 ) -> Result<(), StoreError> {
     let mut statement = conn.prepare_cached(actions::ACTIONS_IN_RANGE)?;
-    let mut rows = statement.query([bucket_place(visitor, from.day().start()), bucket_place(visitor, to)])?;
+    let mut rows = statement.query([visitor.minute_key(from.day().start()), visitor.minute_key(to)])?;
     while let Some(row) = rows.next()? {
-        let (start, minutes) = (bucket_start(row.get(0)?), row.get(1)?);
+        let (start, minutes) = (minute_of_key(row.get(0)?), row.get(1)?);
         if start.0 + minutes > from.0 {
             found(start, minutes, row.get::<_, CheckedBytes>(2)?.0)?;
         }
     }
     Ok(())
-}
-
-/// Key of a bucket in the table: the visitor in the upper 32 bits, the first minute in the lower 32.
-fn bucket_place(visitor: i64, start: Minute) -> i64 {
-    visitor << 32 | i64::from(start.0)
-}
-
-/// First minute of the bucket with a key.
-fn bucket_start(place: i64) -> Minute {
-    Minute(u32::try_from(place & i64::from(u32::MAX)).unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -165,6 +159,8 @@ mod tests {
     use crate::store;
     use crate::testing::Numbers;
 
+    const VISITOR: VisitorRow = VisitorRow::from_number(1);
+
     fn action(numbers: &mut Numbers, insertions: u32, minutes: u32) -> AdAction {
         let [a, b, c, d] = numbers.below(insertions).to_be_bytes();
         let ad = numbers.below(20);
@@ -175,7 +171,7 @@ mod tests {
     }
 
     fn read(conn: &Connection, from: Minute, to: Minute) -> Vec<AdAction> {
-        let parts = actions_within(conn, 1, from, to).unwrap();
+        let parts = actions_within(conn, VISITOR, from, to).unwrap();
         parts.iter().flat_map(|body| PackedActions::read(body).unwrap().iter().collect::<Vec<_>>()).collect()
     }
 
@@ -193,7 +189,7 @@ mod tests {
                 let size = numbers.below(90);
                 let new: ActionList = (0..size).map(|_| action(&mut numbers, insertions, minutes)).collect();
                 all = all.join(new.clone());
-                count = add(&conn, 1, count, new).unwrap();
+                count = add(&conn, VISITOR, count, new).unwrap();
             }
             assert_eq!(usize::try_from(count).unwrap(), all.len());
             let stored: ActionList = read(&conn, Minute(0), Minute(u32::MAX)).into_iter().collect();
@@ -228,11 +224,11 @@ mod tests {
             let rows = read.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
             rows.collect::<Result<_, _>>().unwrap()
         };
-        let count = add(&conn, 1, 0, (0..128).map(|n| at(n, n)).collect()).unwrap();
+        let count = add(&conn, VISITOR, 0, (0..128).map(|n| at(n, n)).collect()).unwrap();
         assert_eq!(spans(&conn), [(DAY_MINUTES, 128)]);
-        let count = add(&conn, 1, count, [at(128, 128)].into_iter().collect()).unwrap();
+        let count = add(&conn, VISITOR, count, [at(128, 128)].into_iter().collect()).unwrap();
         assert_eq!(spans(&conn), [(60, 60), (60, 60), (60, 9)]);
-        let count = add(&conn, 1, count, (200..400).map(|n| at(n, 125 + n % 2)).collect()).unwrap();
+        let count = add(&conn, VISITOR, count, (200..400).map(|n| at(n, 125 + n % 2)).collect()).unwrap();
         // The third hour is full: its minutes 120 to 128, two of them with a hundred more.
         let minutes = [1, 1, 1, 1, 1, 101, 101, 1, 1].map(|count| (1, count));
         assert_eq!(spans(&conn), [&[(60, 60), (60, 60)][..], &minutes].concat());

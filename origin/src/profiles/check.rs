@@ -10,13 +10,13 @@ use crate::profiles::buckets::{self, packed_actions};
 use crate::profiles::dedup::FactIdRows;
 use crate::profiles::fold::stored_events;
 use crate::store::tables::{people, visitors};
-use crate::store::{CheckedBytes, PersonNo, StoreError, TenantNo, visitor_at};
+use crate::store::{CheckedBytes, PersonNo, StoreError, TenantNo, VisitorRow, visitor_at};
 
 /// Reads all data of one visitor.
 ///
 /// # Errors
 /// [`StoreError::Corrupt`] or [`StoreError::Form`] if any of it is damaged.
-pub fn check_visitor(conn: &Connection, row: i64) -> Result<(), StoreError> {
+pub fn check_visitor(conn: &Connection, row: VisitorRow) -> Result<(), StoreError> {
     let mut statement = conn.prepare_cached(visitors::VISITORS_CHECKED_COLUMNS)?;
     let mut rows = statement.query([row])?;
     let Some(found) = rows.next()? else { return Ok(()) };
@@ -37,7 +37,7 @@ pub fn check_visitor(conn: &Connection, row: i64) -> Result<(), StoreError> {
 /// Checks that the indices of other reads lead to the row.
 fn check_indices(
     conn: &Connection,
-    row: i64,
+    row: VisitorRow,
     (tenant, visitor): (TenantNo, VisitorId),
     (person, last_seen): (PersonNo, i64),
 ) -> Result<(), StoreError> {

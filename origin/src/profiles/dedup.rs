@@ -14,7 +14,7 @@ use causeway_shared::facts::fact::Fact;
 use rusqlite::Connection;
 
 use crate::store::tables::{fact_ids, fact_ids_over, visitors};
-use crate::store::{CheckedBytes, StoreError};
+use crate::store::{CheckedBytes, StoreError, VisitorRow};
 
 /// Most FactIds in one packed row.
 const PART: usize = 4_096;
@@ -29,7 +29,7 @@ const EVERY_DAY: u32 = 1 << u16::BITS;
 /// The packed rows of one visitor.
 #[derive(Debug, Default)]
 pub struct FactIdRows {
-    pub(crate) visitor: i64,
+    pub(crate) visitor: VisitorRow,
     parts: Vec<FactIdPart>,
 }
 
@@ -52,7 +52,7 @@ impl FactIdRows {
     ///
     /// # Errors
     /// [`StoreError`]; [`StoreError::Form`] if a row's checksum does not match.
-    pub fn load(conn: &Connection, visitor: i64) -> Result<Self, StoreError> {
+    pub fn load(conn: &Connection, visitor: VisitorRow) -> Result<Self, StoreError> {
         let mut statement = conn.prepare_cached(fact_ids::FACT_IDS_OF_VISITOR)?;
         let rows = statement
             .query_map([visitor], |row| Ok(FactIdPart { day: row.get(0)?, part: row.get(1)?, ids: row.get(2)? }))?;
@@ -99,7 +99,7 @@ impl FactIdRows {
     pub fn keep<'f>(
         mut self,
         conn: &Connection,
-        visitor: i64,
+        visitor: VisitorRow,
         facts: impl IntoIterator<Item = &'f Fact>,
     ) -> Result<(), StoreError> {
         let mut changed = BTreeSet::new();
@@ -145,7 +145,7 @@ impl FactIdRows {
     ///
     /// # Errors
     /// [`StoreError::Sqlite`].
-    pub fn forget(conn: &Connection, visitor: i64, now: Millis) -> Result<bool, StoreError> {
+    pub fn forget(conn: &Connection, visitor: VisitorRow, now: Millis) -> Result<bool, StoreError> {
         let is_erased = conn.prepare_cached(visitors::VISITORS_IS_ERASED)?.exists([visitor])?;
         Self::drop_before(conn, visitor, if is_erased { EVERY_DAY } else { oldest_day(now) })
     }
@@ -154,13 +154,13 @@ impl FactIdRows {
     ///
     /// # Errors
     /// [`StoreError::Sqlite`].
-    pub fn drop_all(conn: &Connection, visitor: i64) -> Result<(), StoreError> {
+    pub fn drop_all(conn: &Connection, visitor: VisitorRow) -> Result<(), StoreError> {
         conn.prepare_cached(fact_ids::FACT_IDS_DELETE_OF_VISITOR)?.execute([visitor])?;
         Self::drop_before(conn, visitor, EVERY_DAY)?;
         Ok(())
     }
 
-    fn drop_before(conn: &Connection, visitor: i64, day: u32) -> Result<bool, StoreError> {
+    fn drop_before(conn: &Connection, visitor: VisitorRow, day: u32) -> Result<bool, StoreError> {
         let more =
             conn.prepare_cached(fact_ids_over::FACT_IDS_OVER_DELETE_SOME_BEFORE)?.execute((visitor, day, SLICE))?
                 == usize::from(SLICE);

@@ -1,8 +1,8 @@
 //! The arms of experiments that a visitor was exposed to, as rows in addition to its profile.
 
 use crate::base::integers::{signed, unsigned};
-use crate::store::StoreError;
 use crate::store::tables::exposures;
+use crate::store::{StoreError, VisitorRow};
 use causeway_shared::facts::exposures::{Exposures, FirstExposure};
 use rusqlite::{Connection, Row};
 
@@ -10,7 +10,7 @@ use rusqlite::{Connection, Row};
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn record_exposures(conn: &Connection, visitor: i64, new: Exposures) -> Result<(), StoreError> {
+pub fn record_exposures(conn: &Connection, visitor: VisitorRow, new: Exposures) -> Result<(), StoreError> {
     let joined = load_exposures(conn, visitor)?.join(new);
     for (experiment, FirstExposure { arm, at, mixed }) in joined.iter() {
         conn.prepare_cached(exposures::EXPOSURES_REPLACE)?.execute((visitor, experiment, arm, signed(at), mixed))?;
@@ -29,7 +29,7 @@ pub(crate) fn read_exposure(row: &Row<'_>) -> rusqlite::Result<(u32, FirstExposu
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn load_exposures(conn: &Connection, visitor: i64) -> Result<Exposures, StoreError> {
+pub fn load_exposures(conn: &Connection, visitor: VisitorRow) -> Result<Exposures, StoreError> {
     let mut statement = conn.prepare_cached(exposures::EXPOSURES_OF_VISITOR)?;
     Ok(statement.query_map([visitor], read_exposure)?.collect::<Result<_, _>>()?)
 }

@@ -27,7 +27,7 @@ use crate::profiles::placed::{PlacedFact, hour_of_newest};
 use crate::profiles::{buckets, purchases, quarantine};
 use crate::store::tables::{people, visitors};
 use crate::store::write_txn::WriteTxn;
-use crate::store::{CheckedBytes, PersonNo, StoreError, TenantNo};
+use crate::store::{CheckedBytes, PersonNo, StoreError, TenantNo, VisitorRow};
 
 /// A visitor whose profile changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,7 +84,7 @@ pub struct FoldedVisitor<'r> {
     /// The tenant of the visitor.
     pub tenant: TenantNo,
     /// The visitor's row.
-    pub row: i64,
+    pub row: VisitorRow,
     /// The visitor's new facts.
     pub(crate) facts: Vec<PlacedFact<'r>>,
 }
@@ -104,7 +104,7 @@ pub struct RequestedErasureFact<'r> {
 
 /// The columns of a visitor's row that the fold needs.
 struct StoredVisitorRow {
-    row: i64,
+    row: VisitorRow,
     profile: Vec<u8>,
     last_seen: Millis,
     actions: u32,
@@ -348,7 +348,7 @@ fn update(
     group: &mut WriteTxn<'_>,
     stored: StoredVisitorRow,
     facts: &[PlacedFact<'_>],
-) -> Result<(i64, ChangedVisitor), StoreError> {
+) -> Result<(VisitorRow, ChangedVisitor), StoreError> {
     let StoredVisitorRow { row, profile, last_seen, actions, mut events, changed } = stored;
     let mut core = profile::decode_profile(changed.visitor, &profile)?;
     let newest = add(group, changed.tenant, &mut core, facts)?;
@@ -381,7 +381,7 @@ pub(crate) fn insert(
     tenant: TenantNo,
     visitor: VisitorId,
     facts: &[PlacedFact<'_>],
-) -> Result<(i64, ChangedVisitor), StoreError> {
+) -> Result<(VisitorRow, ChangedVisitor), StoreError> {
     let mut core = Profile::default();
     add(group, tenant, &mut core, facts)?;
     // Without other knowledge, the newest receipt is the last activity.
@@ -409,7 +409,7 @@ pub(crate) fn insert(
         CheckedBytes(attributes.pack()),
         CheckedBytes(events.pack()),
     ))?;
-    let row = group.tx.last_insert_rowid();
+    let row = VisitorRow::from_number(group.tx.last_insert_rowid());
     buckets::add(group.tx, row, 0, actions)?;
     purchases::add(group.tx, row, facts.iter().map(|placed| placed.fact))?;
     if !exposures.is_empty() {
@@ -422,7 +422,7 @@ pub(crate) fn insert(
 }
 
 /// Stores all new parts except events, and returns the visitor's number of actions.
-fn keep_parts(group: &WriteTxn<'_>, row: i64, had: u32, parts: ProfileParts) -> Result<u32, StoreError> {
+fn keep_parts(group: &WriteTxn<'_>, row: VisitorRow, had: u32, parts: ProfileParts) -> Result<u32, StoreError> {
     let ProfileParts { actions, segments, attributes, exposures, offer_codes, events: _ } = parts;
     if !segments.is_empty() {
         write_segments(group.tx, row, segments)?;
@@ -449,7 +449,7 @@ pub(crate) fn stored_events(bytes: &[u8], last_seen: Millis) -> Result<VisitorEv
 }
 
 /// Joins a visitor's events with exported ones. Returns `false`, and stores nothing, if no facts have that result.
-pub(crate) fn write_events(conn: &rusqlite::Connection, row: i64, new: VisitorEvents) -> Result<bool, StoreError> {
+pub(crate) fn write_events(conn: &rusqlite::Connection, row: VisitorRow, new: VisitorEvents) -> Result<bool, StoreError> {
     let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, unsigned(row.get(1)?)));
     let (CheckedBytes(stored), last_seen): (CheckedBytes, Millis) =
         conn.prepare_cached(visitors::VISITORS_EVENTS_OF_ROW)?.query_row([row], read)?;

@@ -2,6 +2,7 @@
 
 use crate::base::integers::{signed, unsigned};
 use crate::store::StoreError;
+use crate::store::VisitorRow;
 use crate::store::tables::offer_codes;
 use causeway_shared::facts::offer_slots::{HeldSlot, HeldSlots};
 use rusqlite::{Connection, Row};
@@ -10,7 +11,7 @@ use rusqlite::{Connection, Row};
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn keep_codes(conn: &Connection, visitor: i64, new: &HeldSlots) -> Result<(), StoreError> {
+pub fn keep_codes(conn: &Connection, visitor: VisitorRow, new: &HeldSlots) -> Result<(), StoreError> {
     let joined = of_visitor(conn, visitor)?.join(new.clone());
     for (campaign, HeldSlot { number, at }) in joined.iter() {
         conn.prepare_cached(offer_codes::OFFER_CODES_REPLACE)?.execute((visitor, campaign, number, signed(at)))?;
@@ -29,7 +30,7 @@ pub(crate) fn read_code(row: &Row<'_>) -> rusqlite::Result<(u32, HeldSlot)> {
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn of_visitor(conn: &Connection, visitor: i64) -> Result<HeldSlots, StoreError> {
+pub fn of_visitor(conn: &Connection, visitor: VisitorRow) -> Result<HeldSlots, StoreError> {
     let mut statement = conn.prepare_cached(offer_codes::OFFER_CODES_OF_VISITOR)?;
     Ok(statement.query_map([visitor], read_code)?.collect::<Result<_, _>>()?)
 }

@@ -5,10 +5,10 @@ use causeway_shared::facts::segments::SegmentMap;
 use causeway_shared::wire::profile;
 
 use crate::store::tables::visitors;
-use crate::store::{CheckedBytes, StoreError};
+use crate::store::{CheckedBytes, StoreError, VisitorRow};
 
 /// Joins new segments with the stored ones of a visitor's row.
-pub(crate) fn write_segments(conn: &rusqlite::Connection, row: i64, new: SegmentMap) -> Result<(), StoreError> {
+pub(crate) fn write_segments(conn: &rusqlite::Connection, row: VisitorRow, new: SegmentMap) -> Result<(), StoreError> {
     let CheckedBytes(stored) =
         conn.prepare_cached(visitors::VISITORS_SEGMENTS_OF_ROW)?.query_row([row], |row| row.get(0))?;
     let joined = profile::decode_segments(&stored)?.join(new);
@@ -17,7 +17,11 @@ pub(crate) fn write_segments(conn: &rusqlite::Connection, row: i64, new: Segment
 }
 
 /// Joins new attributes with the stored ones of a visitor's row.
-pub(crate) fn write_attributes(conn: &rusqlite::Connection, row: i64, new: AttributeMap) -> Result<(), StoreError> {
+pub(crate) fn write_attributes(
+    conn: &rusqlite::Connection,
+    row: VisitorRow,
+    new: AttributeMap,
+) -> Result<(), StoreError> {
     let CheckedBytes(stored) =
         conn.prepare_cached(visitors::VISITORS_ATTRIBUTES_OF_ROW)?.query_row([row], |row| row.get(0))?;
     let joined = profile::decode_attributes(&stored)?.join(new);

@@ -9,7 +9,7 @@ use rusqlite::{Connection, Row};
 
 use crate::base::integers::{signed, unsigned};
 use crate::store::tables::{orders_paid, purchases, purchases_unpaid, visitors};
-use crate::store::{PersonNo, StoreError, TenantNo};
+use crate::store::{PersonNo, StoreError, TenantNo, VisitorRow, minute_of_key};
 
 /// Time that an unpaid purchase waits for its click, in milliseconds.
 const WAIT_MS: Millis = 86_400_000;
@@ -31,7 +31,7 @@ pub struct MinutePurchases {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Purchase {
     /// Row of the visitor in `visitors`.
-    pub visitor: i64,
+    pub visitor: VisitorRow,
     /// First eight bytes of the FactId.
     pub id: i64,
     /// Minute of the purchase.
@@ -58,13 +58,17 @@ impl Purchase {
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
-pub fn add<'f>(conn: &Connection, visitor: i64, facts: impl IntoIterator<Item = &'f Fact>) -> Result<(), StoreError> {
+pub fn add<'f>(
+    conn: &Connection,
+    visitor: VisitorRow,
+    facts: impl IntoIterator<Item = &'f Fact>,
+) -> Result<(), StoreError> {
     for fact in facts {
         if let FactKind::Track { name, value, .. } = &fact.what
             && name == PURCHASE
         {
             conn.prepare_cached(purchases::PURCHASES_ADD)?
-                .execute((minute_place(visitor, Minute::at(fact.at)), value.unwrap_or(0)))?;
+                .execute((visitor.minute_key(Minute::at(fact.at)), value.unwrap_or(0)))?;
         }
     }
     Ok(())
@@ -74,13 +78,11 @@ pub fn add<'f>(conn: &Connection, visitor: i64, facts: impl IntoIterator<Item = 
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
-pub fn load_purchases(conn: &Connection, visitor: i64) -> Result<Vec<MinutePurchases>, StoreError> {
+pub fn load_purchases(conn: &Connection, visitor: VisitorRow) -> Result<Vec<MinutePurchases>, StoreError> {
     let mut statement = conn.prepare_cached(purchases::PURCHASES_IN_RANGE)?;
-    let rows =
-        statement.query_map([minute_place(visitor, Minute(0)), minute_place(visitor + 1, Minute(0))], |row| {
-            let minute = u32::try_from(row.get::<_, i64>(0)? & i64::from(u32::MAX)).unwrap_or_default();
-            Ok(MinutePurchases { minute: Minute(minute), count: row.get(1)?, value: row.get(2)? })
-        })?;
+    let rows = statement.query_map(visitor.minute_keys(), |row| {
+        Ok(MinutePurchases { minute: minute_of_key(row.get(0)?), count: row.get(1)?, value: row.get(2)? })
+    })?;
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
@@ -111,7 +113,7 @@ pub fn any_waits(conn: &Connection) -> Result<bool, StoreError> {
 /// [`StoreError::Sqlite`].
 pub fn unpaid_purchases(
     conn: &Connection,
-    visitor: i64,
+    visitor: VisitorRow,
     click: Minute,
     now: Millis,
 ) -> Result<Vec<Purchase>, StoreError> {
@@ -163,7 +165,7 @@ pub fn note_paid(conn: &Connection, bought: &Purchase) -> Result<(), StoreError>
 /// [`StoreError::Sqlite`].
 pub fn is_paid(
     conn: &Connection,
-    visitors: impl IntoIterator<Item = i64>,
+    visitors: impl IntoIterator<Item = VisitorRow>,
     order: OrderHash,
 ) -> Result<bool, StoreError> {
     let mut has = conn.prepare_cached(orders_paid::ORDERS_PAID_HAS)?;
@@ -179,30 +181,25 @@ pub fn is_paid(
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
-pub fn trim_purchases(conn: &Connection, visitor: i64, before: Day, now: Millis) -> Result<(), StoreError> {
+pub fn trim_purchases(conn: &Connection, visitor: VisitorRow, before: Day, now: Millis) -> Result<(), StoreError> {
     conn.prepare_cached(purchases_unpaid::PURCHASES_UNPAID_DELETE_EXPIRED)?.execute((visitor, signed(now)))?;
     conn.prepare_cached(orders_paid::ORDERS_PAID_DELETE_BEFORE)?.execute((visitor, before.start().0))?;
-    drop_within(conn, minute_place(visitor, Minute(0)), minute_place(visitor, before.start()))
+    drop_within(conn, [visitor.minute_key(Minute(0)), visitor.minute_key(before.start())])
 }
 
 /// Deletes all purchases of a visitor.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
-pub fn drop_all(conn: &Connection, visitor: i64) -> Result<(), StoreError> {
+pub fn drop_all(conn: &Connection, visitor: VisitorRow) -> Result<(), StoreError> {
     conn.prepare_cached(purchases_unpaid::PURCHASES_UNPAID_DELETE_OF_VISITOR)?.execute([visitor])?;
     conn.prepare_cached(orders_paid::ORDERS_PAID_DELETE_OF_VISITOR)?.execute([visitor])?;
-    drop_within(conn, minute_place(visitor, Minute(0)), minute_place(visitor + 1, Minute(0)))
+    drop_within(conn, visitor.minute_keys())
 }
 
-fn drop_within(conn: &Connection, from: i64, to: i64) -> Result<(), StoreError> {
-    conn.prepare_cached(purchases::PURCHASES_DELETE_IN_RANGE)?.execute([from, to])?;
+fn drop_within(conn: &Connection, keys: [i64; 2]) -> Result<(), StoreError> {
+    conn.prepare_cached(purchases::PURCHASES_DELETE_IN_RANGE)?.execute(keys)?;
     Ok(())
-}
-
-/// Key of a minute in the table: the visitor in the upper 32 bits, the minute in the lower 32.
-fn minute_place(visitor: i64, minute: Minute) -> i64 {
-    visitor << 32 | i64::from(minute.0)
 }
 
 #[cfg(test)]

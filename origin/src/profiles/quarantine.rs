@@ -15,21 +15,21 @@ use crate::profiles::dedup::FactIdRows;
 use crate::profiles::placed::PlacedFact;
 use crate::store::tables::{quarantined_facts, unreadable, visitors};
 use crate::store::write_txn::TxnRules;
-use crate::store::{CheckedBytes, StoreError, TenantNo};
+use crate::store::{CheckedBytes, StoreError, TenantNo, VisitorRow};
 
 /// Records that a visitor's row cannot be read, so that folds put its facts into quarantine.
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
-pub fn quarantine_visitor(conn: &Connection, row: i64, why: &StoreError, now: Millis) -> Result<(), StoreError> {
+pub fn quarantine_visitor(conn: &Connection, row: VisitorRow, why: &StoreError, now: Millis) -> Result<(), StoreError> {
     if conn.prepare_cached(unreadable::UNREADABLE_INSERT_NEW)?.execute((row, signed(now)))? == 1 {
-        tracing::error!(row, error = %crate::base::error_chain(why), "a visitor's row is damaged: its facts are quarantined");
+        tracing::error!(row = row.number(), error = %crate::base::error_chain(why), "a visitor's row is damaged: its facts are quarantined");
     }
     Ok(())
 }
 
 /// The rows that cannot be read.
-pub(crate) fn quarantined_rows(conn: &Connection) -> Result<BTreeSet<i64>, StoreError> {
+pub(crate) fn quarantined_rows(conn: &Connection) -> Result<BTreeSet<VisitorRow>, StoreError> {
     let mut statement = conn.prepare_cached(unreadable::UNREADABLE_ROWS)?;
     let rows = statement.query_map([], |row| row.get(0))?;
     Ok(rows.collect::<Result<_, _>>()?)
@@ -45,14 +45,14 @@ pub fn is_quarantined(conn: &Connection, tenant: TenantNo, visitor: VisitorId) -
 
 /// Row under which a tenant's facts without a visitor wait while its catalogue cannot be read; no visitor has a
 /// negative row.
-pub(super) fn anonymous_row(tenant: TenantNo) -> i64 {
-    -tenant.0
+pub(super) fn anonymous_row(tenant: TenantNo) -> VisitorRow {
+    VisitorRow::from_number(-tenant.0)
 }
 
 /// Puts facts into quarantine under a row, except facts that were counted before. Returns the number of added facts.
 pub(super) fn quarantine_facts(
     conn: &Connection,
-    row: i64,
+    row: VisitorRow,
     mut facts: Vec<PlacedFact<'_>>,
     records: &[impl AsRef<LogRecord>],
     now: Millis,
@@ -73,12 +73,12 @@ pub(super) fn quarantine_facts(
     Ok(new)
 }
 
-pub(crate) fn has_any(conn: &Connection, row: i64) -> Result<bool, StoreError> {
+pub(crate) fn has_any(conn: &Connection, row: VisitorRow) -> Result<bool, StoreError> {
     Ok(conn.prepare_cached(quarantined_facts::QUARANTINED_FACTS_HAS_OF_ROW)?.exists([row])?)
 }
 
 /// Removes an erased visitor from the quarantine; its row need not be read.
-pub(crate) fn forget_visitor(conn: &Connection, row: i64) -> Result<(), StoreError> {
+pub(crate) fn forget_visitor(conn: &Connection, row: VisitorRow) -> Result<(), StoreError> {
     conn.prepare_cached(quarantined_facts::QUARANTINED_FACTS_DELETE_OF_ROW)?.execute([row])?;
     conn.prepare_cached(unreadable::UNREADABLE_DELETE)?.execute([row])?;
     Ok(())
@@ -99,7 +99,7 @@ pub(crate) fn records_of(
     conn: &Connection,
     rules: &TxnRules,
     held: &BTreeSet<TenantNo>,
-    row: i64,
+    row: VisitorRow,
 ) -> Result<Vec<Arc<LogRecord>>, StoreError> {
     let mut statement = conn.prepare_cached(quarantined_facts::QUARANTINED_FACTS_OF_ROW)?;
     let mut found = statement.query([row])?;

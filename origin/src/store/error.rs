@@ -1,6 +1,7 @@
 //! Errors of an open store.
 
 use crate::store::id_error::IdError;
+use crate::store::row_numbers::VisitorRow;
 use causeway_shared::wire::WireError;
 
 /// An error of reading or writing an open store.
@@ -25,7 +26,7 @@ pub enum StoreError {
     #[error("the stored data of the visitor in row {row} of `visitors` cannot be read")]
     Visitor {
         /// The row.
-        row: i64,
+        row: VisitorRow,
         /// The cause.
         #[source]
         source: Box<Self>,
@@ -78,7 +79,7 @@ impl StoreError {
 
     /// Adds the visitor's row, if the error concerns a stored value.
     #[must_use]
-    pub fn of_visitor(self, row: i64) -> Self {
+    pub fn of_visitor(self, row: VisitorRow) -> Self {
         match self {
             Self::Corrupt { .. } | Self::Form(_) => Self::Visitor { row, source: Box::new(self) },
             other => other,

@@ -22,7 +22,9 @@ use crate::ingest::backlog::BacklogReader;
 use crate::profiles::dedup::FactIdRows;
 use crate::profiles::{buckets, fold};
 use crate::store::tables::{evidence, lookups, people, visitors};
-use crate::store::{CheckedBytes, PersonNo, StoreCounters, StoreError, TenantNo, hash_at, names, visitor_at};
+use crate::store::{
+    CheckedBytes, PersonNo, StoreCounters, StoreError, TenantNo, VisitorRow, hash_at, names, visitor_at,
+};
 
 /// Source of reads: one snapshot of the store, and the facts that are not folded into it.
 #[derive(Debug, Clone, Copy)]
@@ -49,7 +51,7 @@ impl<'a> StoreView<'a> {
     }
 
     /// A visitor's facts that are not in the store, each once.
-    fn facts(&self, tenant: TenantNo, visitor: VisitorId, row: Option<i64>) -> Result<Vec<Fact>, StoreError> {
+    fn facts(&self, tenant: TenantNo, visitor: VisitorId, row: Option<VisitorRow>) -> Result<Vec<Fact>, StoreError> {
         let Some((reader, folded)) = self.unfolded else { return Ok(Vec::new()) };
         let mut facts = reader.facts(tenant, visitor, folded);
         if facts.is_empty() {
@@ -78,7 +80,7 @@ pub struct VisitorView {
     /// Id of the visitor.
     pub visitor: VisitorId,
     /// Row in the store; `None` until a fact of the visitor is folded.
-    pub row: Option<i64>,
+    pub row: Option<VisitorRow>,
     /// The visitor's person; `None` without a row.
     pub person: Option<PersonNo>,
     /// Weight of the link with its person.

@@ -19,7 +19,7 @@ use causeway_origin::store::journal::ErasureJournal;
 use causeway_origin::store::tenants::Tenants;
 use causeway_origin::store::write_txn::TxnInputs;
 use causeway_origin::store::write_txn::TxnRules;
-use causeway_origin::store::{self, StoreCounters};
+use causeway_origin::store::{self, StoreCounters, VisitorRow};
 use causeway_shared::base::ids::{Millis, TenantId};
 use causeway_shared::facts::fact::Fact;
 use causeway_shared::keys::key_ring::KeyRing;
@@ -307,7 +307,7 @@ impl Origin {
     /// [`NoAnswer`].
     pub fn trim(&mut self, now: Millis) -> Result<(), NoAnswer> {
         let now = self.clock(now);
-        let (mut after, mut trimmed) = (Some(0), TrimReport::default());
+        let (mut after, mut trimmed) = (Some(VisitorRow::default()), TrimReport::default());
         while let Some(row) = after {
             let Some(life) = &mut self.life else { return Err(NoAnswer::Down) };
             let some = life.folding.store().transaction().map_err(StoreError::from).and_then(|tx| {

@@ -1,6 +1,7 @@
 //! People with known habits, over weeks with clock changes, through the store.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+use crate::store::PersonNo;
 use causeway_shared::base::ids::{SnapshotVersion, VisitorId};
 use causeway_shared::base::time::{DAY_MS, HOUR_MS};
 use causeway_shared::facts::fact::{Fact, FactKind};
@@ -100,7 +101,7 @@ fn world() -> Origin {
 }
 
 fn sum(origin: &Origin, most: u32) -> PopulationActivity {
-    let (mut sums, mut cursor) = (ActivitySums::default(), 0);
+    let (mut sums, mut cursor) = (ActivitySums::default(), PersonNo(0));
     while let Some(last) = sums.add(&origin.conn, &origin.rules.tenants, cursor, most).unwrap() {
         cursor = last;
     }

@@ -19,7 +19,7 @@ use crate::campaigns::catalogue::CountedConversions;
 use crate::identity::changes::LinkChanges;
 use crate::store::tables::{experiment_delays, experiment_hours, experiment_people, people, visitors};
 use crate::store::write_txn::WriteTxn;
-use crate::store::{CheckedBytes, PersonNo, StoreError, TenantNo};
+use crate::store::{CheckedBytes, PersonNo, StoreError, TenantNo, VisitorRow};
 
 /// Stored in place of an arm's code for people who saw several arms, by the arm that they saw first; results leave
 /// these people out. Codes of arms are positive, these values negative.
@@ -55,7 +55,7 @@ pub(super) struct PersonResult {
 pub fn refresh_people(
     group: &WriteTxn<'_>,
     counted: &CountedConversions,
-    tested: &[i64],
+    tested: &[VisitorRow],
     linked: &LinkChanges,
 ) -> Result<(), StoreError> {
     let merged = planted::is_active(PlantedBug::AMergeKeepsTwoRecipients);

@@ -36,20 +36,21 @@ pub struct RollupReport {
 /// [`StoreError`]; the caller must roll the transaction back.
 pub fn rebuild_people(
     tx: &Connection,
-    after: i64,
+    after: PersonNo,
     most: u32,
     now: Millis,
     rolled: &mut RollupReport,
-) -> Result<Option<i64>, StoreError> {
+) -> Result<Option<PersonNo>, StoreError> {
     let mut statement = tx.prepare_cached(people::PEOPLE_PAGE_WITH_EXPERIMENT_PEOPLE)?;
-    let next: Vec<i64> = statement.query_map((after, most), |row| row.get(0))?.collect::<Result<_, _>>()?;
+    let next: Vec<PersonNo> =
+        statement.query_map((after.0, most), |row| row.get(0).map(PersonNo))?.collect::<Result<_, _>>()?;
     let counted = catalogue::load_conversions(tx, &catalogue::load_experiments(tx)?, now)?;
     let stored_from = HourStamp::at(now.saturating_sub(limits::CONVERSION_DAYS * DAY_MS));
     for person in next.iter().copied() {
         rolled.people += 1;
-        let rows = person_results::stored_results(tx, PersonNo(person))?;
+        let rows = person_results::stored_results(tx, person)?;
         if rows.values().flat_map(|row| row.hours.keys()).all(|hour| *hour > stored_from)
-            && person_results::person_changed(tx, &counted, PersonNo(person))?
+            && person_results::person_changed(tx, &counted, person)?
         {
             rolled.changed += 1;
         }

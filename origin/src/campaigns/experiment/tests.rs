@@ -1,5 +1,6 @@
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
+use crate::store::{PersonNo, VisitorRow};
 use causeway_shared::facts::exposures::FirstExposure;
 use rusqlite::Row;
 use std::collections::{BTreeMap, BTreeSet};
@@ -314,7 +315,7 @@ fn a_rollup_restores_damaged_rows_and_sums() {
     origin.admin("demo", &facts);
     let right = sums(&origin);
     let roll = |origin: &mut Origin, now| {
-        let (mut rolled, mut after) = (rollup::RollupReport::default(), 0);
+        let (mut rolled, mut after) = (rollup::RollupReport::default(), PersonNo(0));
         while let Some(last) = rollup::rebuild_people(&origin.conn, after, 2, now, &mut rolled).unwrap() {
             after = last;
         }
@@ -459,7 +460,7 @@ fn the_conversions_of_another_experiment_displace_none() {
     if let FactKind::Action { action_type, .. } = &mut saved.what {
         action_type.0 = 3;
     }
-    let row = 77;
+    let row = VisitorRow::from_number(77);
     let both = [(NOW, &clicked), (NOW, &saved)];
     assert!(
         keep_conversions(&origin.conn, &["click", "save"].map(str::to_owned).into(), &words, row, both.into_iter())

@@ -19,7 +19,14 @@ use crate::profiles::buckets::{self, packed_actions};
 use crate::profiles::purchases;
 use crate::store::job_error::JobError;
 use crate::store::tables::{people, visitors};
-use crate::store::{self, CheckedBytes, OpenError, StoreError, TenantNo, visitor_at};
+use crate::store;
+use crate::store::CheckedBytes;
+use crate::store::OpenError;
+use crate::store::PersonNo;
+use crate::store::StoreError;
+use crate::store::TenantNo;
+use crate::store::VisitorRow;
+use crate::store::visitor_at;
 
 /// Number of shards. It is fixed so that the same store gives the same model on every machine.
 const SHARDS: u64 = 4;
@@ -106,12 +113,12 @@ fn read_shard(
             from,
             from + PAGE as i64 - 1,
         );
-        let page = statement.query_map(of, |row| Ok((row.get(0)?, row.get(1)?)))?;
-        let page: Vec<(i64, i64)> = page.collect::<Result<_, _>>()?;
+        let page = statement.query_map(of, |row| Ok((PersonNo(row.get(0)?), row.get(1)?)))?;
+        let page: Vec<(PersonNo, VisitorRow)> = page.collect::<Result<_, _>>()?;
         for visitors in page.chunk_by(|a, b| a.0 == b.0) {
             step()?;
             let drawn = visitors.iter().filter(|(person, _)| is_drawn(*person, share));
-            let rows: Vec<i64> = drawn.take(limits::SNAPSHOT_VISITORS).map(|(_, row)| *row).collect();
+            let rows: Vec<VisitorRow> = drawn.take(limits::SNAPSHOT_VISITORS).map(|(_, row)| *row).collect();
             if let Some(person) = gather_person(&conn, request, segments, &rows)? {
                 walk.walk(person, request.conversions, shard);
             }
@@ -121,8 +128,8 @@ fn read_shard(
 }
 
 /// Whether a person is in the drawn share, in parts of 2^32: multiplicative hashing of its number.
-fn is_drawn(person: i64, share: u64) -> bool {
-    person.cast_unsigned().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32 < share
+fn is_drawn(person: PersonNo, share: u64) -> bool {
+    person.0.cast_unsigned().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32 < share
 }
 
 /// The history of a person that saw ads; `None` for one that did not.
@@ -130,7 +137,7 @@ fn gather_person(
     conn: &Connection,
     request: &GatherRequest<'_>,
     segments: &[SegmentId],
-    rows: &[i64],
+    rows: &[VisitorRow],
 ) -> Result<Option<PersonHistory>, StoreError> {
     let mut person = PersonHistory::default();
     for row in rows {

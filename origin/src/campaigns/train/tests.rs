@@ -1,5 +1,6 @@
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
+use crate::store::VisitorRow;
 use std::collections::BTreeMap;
 
 use causeway_shared::ads::model::features::{CLICKED, ImpressionFeatures, windows};
@@ -53,7 +54,7 @@ fn market(people: u32, impressions: u32, shuffled: bool) -> Market {
     conn.execute_batch("BEGIN").unwrap();
     let mut numbers = Numbers(88_172_645_463_325_252 ^ 7 << 32);
     let (first, mut clicks) = (Minute::at(NOW).day().0 - 40, 0);
-    for row in 1..=i64::from(people) {
+    for row in (1..=i64::from(people)).map(VisitorRow::from_number) {
         put_visitor(&conn, tenant, row);
         let mut seen: BTreeMap<(u32, u16), u32> = BTreeMap::new();
         let mut minutes: Vec<u32> =
@@ -75,7 +76,7 @@ fn market(people: u32, impressions: u32, shuffled: bool) -> Market {
                 if numbers.unit() < sells {
                     let price = if shuffled { 20e6 } else { 5e6 * f64::from(1 + ad / 4) };
                     let value = (price * (0.8 + 0.4 * numbers.unit())) as i64;
-                    let place = row << 32 | i64::from(minute + 30);
+                    let place = row.minute_key(Minute(minute + 30));
                     let put = "INSERT OR REPLACE INTO purchases VALUES (?1, 1, ?2)";
                     conn.prepare_cached(put).unwrap().execute([place, value]).unwrap();
                 }
@@ -87,8 +88,8 @@ fn market(people: u32, impressions: u32, shuffled: bool) -> Market {
     Market { folder, tenant, clicks }
 }
 
-fn put_visitor(conn: &Connection, tenant: TenantNo, row: i64) {
-    let id = visitor(u32::try_from(row).unwrap());
+fn put_visitor(conn: &Connection, tenant: TenantNo, row: VisitorRow) {
+    let id = visitor(u32::try_from(row.number()).unwrap());
     let person = "INSERT INTO people VALUES (?1, ?2, ?3, 1, 1, 1, NULL, zeroblob(16), 1000)";
     conn.prepare_cached(person).unwrap().execute((row, tenant.0, id.as_bytes())).unwrap();
     let put = "INSERT INTO visitors (row, tenant, visitor, last_seen, version, restore, published, person, profile)

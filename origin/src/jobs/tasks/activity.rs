@@ -5,6 +5,7 @@ use crate::jobs::context::{BackgroundJob, JobContext, JobReport, PEOPLE};
 use crate::jobs::runs::JobRun;
 use crate::store::job_error::JobError;
 use crate::store::tables::people;
+use crate::store::{PersonNo, StoreError};
 use rusqlite::TransactionBehavior;
 
 /// The job `activity`: sums the activity histograms of all people.
@@ -21,7 +22,7 @@ impl BackgroundJob for ActivityJob {
 fn sum_activity(context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, JobError> {
     let all: u64 =
         context.conn.query_row(people::PEOPLE_COUNT, [], |row| row.get(0).map(crate::base::integers::unsigned))?;
-    let (mut sums, mut cursor) = (ActivitySums::default(), 0);
+    let (mut sums, mut cursor) = (ActivitySums::default(), PersonNo(0));
     loop {
         let snapshot = context.conn.transaction()?;
         let Some(last) = sums.add(&snapshot, &context.rules.tenants, cursor, PEOPLE)? else { break };

@@ -20,10 +20,10 @@ use crate::jobs::context::{JobContext, JobReport, PAUSE, isolate_failure};
 use crate::jobs::runs::JobRun;
 use crate::jobs::tasks::dispatch::{AGAIN_MS, StalledReason};
 use crate::jobs::tasks::dispatch::{DispatchContext, ExaminedBatch, StartedCall};
-use crate::store::StoreError;
 use crate::store::job_error::JobError;
 use crate::store::tables::sends;
 use crate::store::tenants::Tenants;
+use crate::store::{SendNo, StoreError};
 
 /// Time for which a run delivers before other jobs get their turn.
 const SLICE: Duration = Duration::from_secs(20);
@@ -108,9 +108,9 @@ struct PostedBatch {
 struct DeliveryRound<'a, 'scope, 'env> {
     scope: &'scope Scope<'scope, 'env>,
     /// Open sends by number.
-    open: BTreeMap<i64, OpenSend<'a>>,
-    posted: BTreeMap<i64, PostedBatch>,
-    answer: Sender<(i64, WebhookAnswer)>,
+    open: BTreeMap<SendNo, OpenSend<'a>>,
+    posted: BTreeMap<SendNo, PostedBatch>,
+    answer: Sender<(SendNo, WebhookAnswer)>,
     begun: Duration,
     /// Time of the next search for due sends.
     looks: Duration,
@@ -121,7 +121,7 @@ impl<'a> DeliveryRound<'a, '_, '_> {
     fn go_on(
         &mut self,
         context: &mut JobContext<'a>,
-        answers: &Receiver<(i64, WebhookAnswer)>,
+        answers: &Receiver<(SendNo, WebhookAnswer)>,
     ) -> Result<(), JobError> {
         loop {
             let now = (context.elapsed)();
@@ -159,7 +159,7 @@ impl<'a> DeliveryRound<'a, '_, '_> {
 
     /// The next send and its earliest time. A tenant has one call at a time, because the next batch depends on its
     /// outcome.
-    fn next(&self, since: Duration) -> Option<(i64, Duration)> {
+    fn next(&self, since: Duration) -> Option<(SendNo, Duration)> {
         // While a call is under way, other sends continue for at most the call's time limit.
         let is_waited_for = self.posted.values().any(|posted| posted.begun - self.begun <= SLICE);
         let until = if is_waited_for { SLICE + PATIENCE } else { SLICE };
@@ -171,7 +171,7 @@ impl<'a> DeliveryRound<'a, '_, '_> {
     }
 
     /// Delivers the next batch of a send. Returns whether anything was stored.
-    fn tell(&mut self, context: &mut JobContext<'a>, of: i64) -> Result<bool, JobError> {
+    fn tell(&mut self, context: &mut JobContext<'a>, of: SendNo) -> Result<bool, JobError> {
         let Some(open) = self.open.get_mut(&of) else { return Ok(false) };
         let begun = (context.elapsed)();
         match isolate_failure(open.begin(context))? {
@@ -206,7 +206,7 @@ impl<'a> DeliveryRound<'a, '_, '_> {
     fn hear(
         &mut self,
         context: &mut JobContext<'a>,
-        answers: &Receiver<(i64, WebhookAnswer)>,
+        answers: &Receiver<(SendNo, WebhookAnswer)>,
         wait: Duration,
     ) -> Result<bool, JobError> {
         let Ok((of, answer)) = answers.recv_timeout(wait) else { return Ok(false) };
@@ -222,7 +222,7 @@ impl<'a> DeliveryRound<'a, '_, '_> {
     fn taken(
         &mut self,
         context: &mut JobContext<'a>,
-        of: i64,
+        of: SendNo,
         PostedBatch { batch, begun }: PostedBatch,
     ) -> Result<bool, JobError> {
         let Some(open) = self.open.get_mut(&of) else { return Ok(false) };
@@ -236,7 +236,7 @@ impl<'a> DeliveryRound<'a, '_, '_> {
     }
 
     /// Postpones a send because its receiver is busy.
-    fn busy(&mut self, context: &JobContext<'_>, of: i64, after: Option<Millis>) -> Result<bool, JobError> {
+    fn busy(&mut self, context: &JobContext<'_>, of: SendNo, after: Option<Millis>) -> Result<bool, JobError> {
         let Some(OpenSend { send, .. }) = self.open.remove(&of) else { return Ok(false) };
         hold_send(context.conn, &send, after, (context.draw_inputs)()?.now)?;
         tracing::info!(
@@ -248,7 +248,7 @@ impl<'a> DeliveryRound<'a, '_, '_> {
     }
 
     /// Records why a send cannot continue, and when it is tried again.
-    fn stuck(&mut self, context: &JobContext<'_>, of: i64, stuck: &StalledReason) -> Result<bool, JobError> {
+    fn stuck(&mut self, context: &JobContext<'_>, of: SendNo, stuck: &StalledReason) -> Result<bool, JobError> {
         let Some(OpenSend { send, .. }) = self.open.remove(&of) else { return Ok(false) };
         stuck.keep(context.conn, &send, (context.draw_inputs)()?.now)?;
         self.failed.get_or_insert_with(|| format!("send {}: {}", send.name, stuck.why));

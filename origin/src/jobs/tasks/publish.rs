@@ -9,7 +9,7 @@ use crate::outbox::kv_key::KvKey;
 use crate::store::job_error::JobError;
 use crate::store::priority::Priority;
 use crate::store::tenants::Tenants;
-use crate::store::{StoreError, TenantNo};
+use crate::store::{StoreError, TenantNo, VisitorRow};
 use rusqlite::Connection;
 use serde_json::json;
 
@@ -26,7 +26,7 @@ impl BackgroundJob for PublishJob {
 /// Puts all keys into the outbox. Snapshots and lookups have a lower priority than keys that are due already.
 fn publish_keys(context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, JobError> {
     let all = count_visitors(context.conn)?;
-    let (mut put, mut cursor): (RepublishCounts, i64) = (so_far(run), run.cursor);
+    let (mut put, mut cursor): (RepublishCounts, VisitorRow) = (so_far(run), run.visitor_cursor());
     loop {
         let next = publish::visitor_page(context.conn, cursor, SOME)?;
         let Some((last, ..)) = next.last() else { break };
@@ -46,7 +46,7 @@ fn publish_keys(context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport,
                 subjects.into_iter().try_for_each(|(tenant, subject)| {
                     crate::outbox::queue::put_key(group, tenant, subject, group.now)
                 })?;
-                runs::save_cursor(group.tx, run.no, cursor, &json!(put))
+                runs::save_cursor(group.tx, run.no, cursor.number(), &json!(put))
             })?;
         }
         (context.report_progress)(put.snapshots, all)?;

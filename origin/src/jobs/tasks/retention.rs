@@ -29,7 +29,7 @@ use crate::pipeline::commit;
 use crate::profiles::quarantine;
 use crate::store::tenants::Tenants;
 use crate::store::write_txn::{TxnInputs, TxnRules};
-use crate::store::{StoreCounters, StoreError, TenantNo, visitor_at};
+use crate::store::{RunNo, StoreCounters, StoreError, TenantNo, VisitorRow, visitor_at};
 
 /// Most visitors checked in one read.
 const LOOKED_AT: u64 = 20_000;
@@ -59,7 +59,7 @@ pub fn retention_policy(tenants: &Tenants, now: Millis) -> Policy {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnseenVisitors {
     /// The last row checked.
-    pub last: i64,
+    pub last: VisitorRow,
     /// Number of rows checked.
     pub looked_at: u64,
     /// Visitors to erase, at most [`AT_ONCE`].
@@ -75,10 +75,10 @@ pub fn unseen_visitors(
     conn: &Connection,
     log: &BacklogReader,
     policy: &Policy,
-    after: i64,
+    after: VisitorRow,
 ) -> Result<Option<UnseenVisitors>, StoreError> {
     let mut statement = conn.prepare_cached(visitors::VISITORS_PAGE_WITH_LAST_SEEN)?;
-    let mut rows = statement.query([after, signed(LOOKED_AT)])?;
+    let mut rows = statement.query((after, signed(LOOKED_AT)))?;
     let mut found = UnseenVisitors { last: after, looked_at: 0, visitors: Vec::new() };
     while let Some(row) = rows.next()? {
         let (of, seen) = ((TenantNo(row.get(1)?), visitor_at(row, 2)?), unsigned(row.get(3)?));
@@ -123,7 +123,7 @@ fn last_evidence(conn: &Connection, tenant: TenantNo, visitor: VisitorId) -> Res
 
 /// Receipt of one transaction. It is the same for the same rows of the same run.
 #[must_use]
-pub fn erasure_receipt(run: i64, started: Millis, last: i64) -> FactId {
+pub fn erasure_receipt(run: RunNo, started: Millis, last: VisitorRow) -> FactId {
     FactId::of_message(VisitorId::ANONYMOUS, &format!("retention {run} {started} {last}"))
 }
 
@@ -194,7 +194,7 @@ impl BackgroundJob for RetentionJob {
 fn enforce_retention(context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, JobError> {
     let policy = retention_policy(&context.rules.tenants, run.since());
     let all = count_visitors(context.conn)?;
-    let (mut forgotten, mut cursor): (RetentionReport, i64) = (so_far(run), run.cursor);
+    let (mut forgotten, mut cursor): (RetentionReport, VisitorRow) = (so_far(run), run.visitor_cursor());
     while !policy.is_empty() {
         let log = (context.backlog)()?.reader();
         let Some(unseen) = unseen_visitors(context.conn, &log, &policy, cursor)? else { break };
@@ -211,12 +211,12 @@ fn enforce_retention(context: &mut JobContext<'_>, run: &JobRun) -> Result<JobRe
             let still = |tx: &Connection| still_unseen(tx, &backlog()?.reader(), &policy, &unseen.visitors);
             let keep = |tx: &Connection, erased| {
                 forgotten.forgotten += erased;
-                runs::save_cursor(tx, run.no, cursor, &json!(forgotten))
+                runs::save_cursor(tx, run.no, cursor.number(), &json!(forgotten))
             };
             forget_visitors(context.conn, context.rules, context.metrics, given, receipt, still, keep)?;
             (context.pause)();
         } else {
-            runs::save_cursor(context.conn, run.no, cursor, &json!(forgotten))?;
+            runs::save_cursor(context.conn, run.no, cursor.number(), &json!(forgotten))?;
         }
         (context.report_progress)(forgotten.visitors, all)?;
     }

@@ -5,6 +5,7 @@ use crate::jobs::context::{BackgroundJob, JobContext, JobReport, SOME, so_far};
 use crate::jobs::runs::{self, JobRun};
 use crate::store::job_error::JobError;
 use crate::store::tables::people;
+use crate::store::{PersonNo, StoreError};
 use rusqlite::TransactionBehavior;
 use serde_json::json;
 use std::sync::atomic::Ordering;
@@ -21,8 +22,9 @@ impl BackgroundJob for RollupJob {
 
 /// A dry run does the same work in transactions that are rolled back.
 fn rebuild_sums(context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, JobError> {
-    let all: i64 = context.conn.query_row(people::PEOPLE_LAST_ROW_WITH_EXPERIMENT_PEOPLE, [], |row| row.get(0))?;
-    let (mut rolled, mut cursor): (RollupReport, i64) = (so_far(run), run.cursor);
+    let all =
+        context.conn.query_row(people::PEOPLE_LAST_ROW_WITH_EXPERIMENT_PEOPLE, [], |row| row.get(0).map(PersonNo))?;
+    let (mut rolled, mut cursor): (RollupReport, PersonNo) = (so_far(run), PersonNo(run.cursor));
     while cursor < all {
         // The current time is used because `trim` may have deleted conversions since the run began.
         let now = (context.draw_inputs)()?.now;
@@ -31,15 +33,15 @@ fn rebuild_sums(context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport,
         if run.request.dry_run {
             tx.rollback()?;
         } else {
-            runs::save_cursor(&tx, run.no, cursor, &json!(rolled))?;
+            runs::save_cursor(&tx, run.no, cursor.0, &json!(rolled))?;
             tx.commit()?;
         }
-        (context.report_progress)(crate::base::integers::unsigned(cursor), crate::base::integers::unsigned(all))?;
+        (context.report_progress)(crate::base::integers::unsigned(cursor.0), crate::base::integers::unsigned(all.0))?;
         (context.pause)();
     }
     context.non_preemptible.store(true, Ordering::Relaxed);
     let report =
-        || (context.report_progress)(crate::base::integers::unsigned(all), crate::base::integers::unsigned(all));
+        || (context.report_progress)(crate::base::integers::unsigned(all.0), crate::base::integers::unsigned(all.0));
     let snapshot = context.conn.transaction()?;
     let mut wrong = rollup::find_corrections(&snapshot, &report)?;
     drop(snapshot);
@@ -47,7 +49,7 @@ fn rebuild_sums(context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport,
     while !run.request.dry_run && !wrong.is_empty() {
         let tx = context.conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
         rolled.sums += wrong.mend(&tx, SOME as usize)?;
-        runs::save_cursor(&tx, run.no, cursor, &json!(rolled))?;
+        runs::save_cursor(&tx, run.no, cursor.0, &json!(rolled))?;
         tx.commit()?;
         report()?;
         (context.pause)();

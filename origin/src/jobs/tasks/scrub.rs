@@ -32,7 +32,7 @@ impl BackgroundJob for ScrubJob {
 fn scrub_store(context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, JobError> {
     let all: u64 = context.conn.query_row(visitors::VISITORS_COUNT, [], |row| row.get(0).map(unsigned))?;
     let mut scrubbed: ScrubReport = ScrubReport::deserialize(&run.report).unwrap_or_default();
-    let mut cursor = run.cursor;
+    let mut cursor = run.visitor_cursor();
     while let Some(CheckedPage { last, damaged }) = read(context, |tx| check_visitors(tx, cursor, SOME, &mut scrubbed))?
     {
         cursor = last;
@@ -40,7 +40,7 @@ fn scrub_store(context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, 
             let now = (context.draw_inputs)()?.now;
             let tx = context.conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
             quarantine_visitors(&tx, &damaged, now)?;
-            runs::save_cursor(&tx, run.no, cursor, &json!(scrubbed))?;
+            runs::save_cursor(&tx, run.no, cursor.number(), &json!(scrubbed))?;
             tx.commit()?;
         }
         (context.report_progress)(scrubbed.visitors, all)?;

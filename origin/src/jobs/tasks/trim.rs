@@ -7,6 +7,7 @@ use crate::maintenance::forget_names;
 use crate::maintenance::trim::{self, TrimReport, lookups};
 use crate::store::job_error::JobError;
 use crate::store::priority::Priority;
+use crate::store::{StoreError, VisitorRow};
 use rusqlite::TransactionBehavior;
 use serde_json::json;
 use std::sync::atomic::Ordering;
@@ -25,7 +26,7 @@ impl BackgroundJob for TrimJob {
 /// still has the data that an earlier transaction would have deleted.
 fn trim_store(context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, JobError> {
     let (all, now) = (count_visitors(context.conn)?, run.since());
-    let (mut trimmed, mut cursor): (TrimReport, i64) = (so_far(run), run.cursor);
+    let (mut trimmed, mut cursor): (TrimReport, VisitorRow) = (so_far(run), run.visitor_cursor());
     let step = |trimmed: &TrimReport| (context.report_progress)(trimmed.visitors, all).map(|()| (context.pause)());
     loop {
         if let failed @ Some(_) = clock_warning(run, (context.draw_inputs)()?.now) {
@@ -37,7 +38,7 @@ fn trim_store(context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, J
         if run.request.dry_run {
             tx.rollback()?;
         } else {
-            runs::save_cursor(&tx, run.no, cursor, &json!(trimmed))?;
+            runs::save_cursor(&tx, run.no, cursor.number(), &json!(trimmed))?;
             tx.commit()?;
             trim::forget_more_ids(context.conn, &unforgotten, now, &|| step(&trimmed))?;
         }
@@ -70,7 +71,7 @@ fn trim_store(context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport, J
 pub(crate) fn old_lookups(
     context: &mut JobContext<'_>,
     run: &JobRun,
-    cursor: i64,
+    cursor: VisitorRow,
     trimmed: &mut TrimReport,
 ) -> Result<(), JobError> {
     let restored = lookups::restored_keys(context.conn, &context.rules.tenants)?;
@@ -94,7 +95,7 @@ pub(crate) fn old_lookups(
                         if is_over {
                             retired.done(group)?;
                         }
-                        runs::save_cursor(group.tx, run.no, cursor, &json!(trimmed))
+                        runs::save_cursor(group.tx, run.no, cursor.number(), &json!(trimmed))
                     },
                 )?;
             }

@@ -1,5 +1,6 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+use crate::store::VisitorRow;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -261,7 +262,14 @@ fn who_is_trimmed_is_older_by_design_and_rewritten_only_when_it_is_lost() {
     world.origin.now = NOW + 120 * 86_400_000;
     let now = world.origin.now;
     let tx = world.origin.conn.transaction().unwrap();
-    crate::maintenance::trim::trim_page(&tx, 0, 10, now, &mut crate::maintenance::trim::TrimReport::default()).unwrap();
+    crate::maintenance::trim::trim_page(
+        &tx,
+        VisitorRow::default(),
+        10,
+        now,
+        &mut crate::maintenance::trim::TrimReport::default(),
+    )
+    .unwrap();
     tx.commit().unwrap();
     world.kv.remove(&snapshot(2));
     assert_eq!(world.verify(false), json!({ "keys": 2, "older": 1, "missing": 1, "put": 1 }));
@@ -285,7 +293,14 @@ fn a_key_that_an_erasure_waits_for_is_never_excused_as_stale() {
     world.origin.now = NOW + 120 * 86_400_000;
     let now = world.origin.now;
     let tx = world.origin.conn.transaction().unwrap();
-    crate::maintenance::trim::trim_page(&tx, 0, 10, now, &mut crate::maintenance::trim::TrimReport::default()).unwrap();
+    crate::maintenance::trim::trim_page(
+        &tx,
+        VisitorRow::default(),
+        10,
+        now,
+        &mut crate::maintenance::trim::TrimReport::default(),
+    )
+    .unwrap();
     tx.commit().unwrap();
     assert_eq!(world.verify(false), json!({ "keys": 4, "right": 2, "differs": 2, "put": 2 }));
     assert!(world.progress(receipt)["verified_ms"].is_null());

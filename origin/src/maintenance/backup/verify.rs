@@ -1,5 +1,6 @@
 //! Checks that a backup is intact before it is needed.
 
+use crate::store::VisitorRow;
 use std::path::Path;
 
 use super::{BackupContents, BackupError, COPYING, inspect_backup, manifest, open, open_checked};
@@ -22,7 +23,7 @@ pub fn verify_backup(from: &Path) -> Result<(BackupContents, u64), BackupError> 
         open_checked(&from.join(file), "PRAGMA integrity_check(1)")?;
     }
     let conn = open(&from.join(crate::store::data_fault::STORE))?;
-    let (mut scrubbed, mut after) = (ScrubReport::default(), 0);
+    let (mut scrubbed, mut after) = (ScrubReport::default(), VisitorRow::default());
     while let Some(CheckedPage { last, .. }) = scrub::check_visitors(&conn, after, SOME, &mut scrubbed)? {
         after = last;
     }

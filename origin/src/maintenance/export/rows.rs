@@ -21,7 +21,7 @@ use crate::base::integers::{signed, unsigned};
 use crate::profiles::buckets::{self, packed_actions};
 use crate::profiles::{fold, parts};
 use crate::store::tables::visitors;
-use crate::store::{CheckedBytes, StoreError, TenantNo, names, visitor_at};
+use crate::store::{CheckedBytes, StoreError, TenantNo, VisitorRow, names, visitor_at};
 
 /// Passes all rows of a tenant in a table to `give`, in order.
 ///
@@ -141,7 +141,7 @@ fn attribute_rows(map: &AttributeMap, names: &NameDictionary) -> Result<Vec<Vec<
     map.writes().map(row).collect()
 }
 
-fn action_rows(conn: &Connection, row: i64) -> Result<Vec<Vec<FileCell>>, StoreError> {
+fn action_rows(conn: &Connection, row: VisitorRow) -> Result<Vec<Vec<FileCell>>, StoreError> {
     let mut found = Vec::new();
     for body in buckets::actions_within(conn, row, Minute(0), Minute(u32::MAX))? {
         let packed = packed_actions(&body)?;
@@ -256,7 +256,7 @@ impl VisitorParts {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub(super) fn keep(self, conn: &Connection, row: i64) -> Result<bool, StoreError> {
+    pub(super) fn keep(self, conn: &Connection, row: VisitorRow) -> Result<bool, StoreError> {
         match self {
             Self::Segments(map) => parts::write_segments(conn, row, map)?,
             Self::Attributes(map) => parts::write_attributes(conn, row, map)?,

@@ -26,7 +26,11 @@ use crate::maintenance::{reconcile, trim};
 use crate::outbox::kv_key::KvKey;
 use crate::pipeline::commit;
 use crate::profiles::fold;
-use crate::store::{self, LockError, OpenError, visitor_at};
+use crate::store;
+use crate::store::LockError;
+use crate::store::OpenError;
+use crate::store::VisitorRow;
+use crate::store::visitor_at;
 use crate::testing::{NOW, Origin, exposure, fact, impression, page, purchase, visitor, withdrawal};
 
 const HOUR: u32 = 70_000;
@@ -163,14 +167,15 @@ fn life(origin: &mut Origin, seed: u8) -> Vec<(&'static str, Fact)> {
         (0..300).map(|n| impression(visitor(2), 5_000 + n, NOW - DAY_MS + u64::from(n % 90) * 60_000)).collect();
     origin.send("demo", &many);
     sent.extend(many.into_iter().map(|fact| ("demo", fact)));
-    trim::trim_page(&origin.conn, 0, 1_000, NOW + 2 * DAY_MS, &mut trim::TrimReport::default()).unwrap();
+    trim::trim_page(&origin.conn, VisitorRow::default(), 1_000, NOW + 2 * DAY_MS, &mut trim::TrimReport::default())
+        .unwrap();
     // One visitor has more events than are stored; for another, some names were left out.
     let mut many = VisitorEvents::default();
     for n in 0..300 {
         many.add("page", Minute(4_000_000 - n * 777));
         many.add(&format!("view_{n}"), Minute(4_000_000 - n / 200));
     }
-    assert!(fold::write_events(&origin.conn, 3, many).unwrap());
+    assert!(fold::write_events(&origin.conn, VisitorRow::from_number(3), many).unwrap());
     let old = "UPDATE visitors SET events = x'' WHERE row % 5 = 1";
     assert!(origin.conn.execute(old, []).unwrap() > 3);
     // Rows that none of these facts create.

@@ -21,7 +21,7 @@ use crate::pipeline::writer::steps::{FoldSteps, IntakeSteps};
 use crate::privacy::erasure_request::ErasureTarget;
 use crate::store::journal::ErasureJournal;
 use crate::store::write_txn::TxnInputs;
-use crate::store::{self, StoreCounters};
+use crate::store::{self, RunNo, StoreCounters, VisitorRow};
 use crate::testing::{NOW, Origin, fact, page, visitor};
 
 const GIVEN: TxnInputs = TxnInputs { now: NOW, random: [3; 32] };
@@ -347,7 +347,7 @@ fn a_store_older_than_an_erasure_learns_its_author_from_the_journal() {
 fn who_is_forgotten_went_by_the_job() {
     let mut origin = Origin::new();
     origin.send("demo", &[page(visitor(1), 1, NOW), page(visitor(2), 1, NOW)]);
-    let receipt = retention::erasure_receipt(1, NOW, 2);
+    let receipt = retention::erasure_receipt(RunNo::from_number(1), NOW, VisitorRow::from_number(2));
     let tenant = origin.tenant("demo").no;
     let visitors = [1, 2].map(|v| (tenant, visitor(v)));
     let (visitors, metrics) = (|_: &_| Ok(visitors.to_vec()), Metrics::default());
