@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use crate::browser::{Browser, answer, body, complete, fact_count, facts, values};
 use causeway_edge::{EngineStep, HttpAnswer};
-use causeway_shared::base::ids::SessionId;
+use causeway_shared::base::ids::{Micros, SessionId};
 use causeway_shared::base::limits;
 use causeway_shared::facts::fact::FactKind;
 use causeway_shared::facts::segments::{SegmentId, SegmentState, WriteStamp};
@@ -238,7 +238,7 @@ fn an_amount_is_read_in_whichever_form_a_page_writes_it() {
         browser.visit();
         let event = json!([{ "type": "track", "name": "purchase", "properties": properties }]);
         match call(&mut browser, &event).0.first().map(|fact| fact.what.clone()) {
-            Some(FactKind::Track { value, .. }) => value,
+            Some(FactKind::Track { value, .. }) => value.map(Micros::get),
             _ => None,
         }
     };

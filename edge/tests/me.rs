@@ -3,7 +3,7 @@
 
 use crate::browser::{Browser, answer, body, facts, read, set_cookies};
 use causeway_edge::HttpAnswer;
-use causeway_shared::base::ids::{Epoch, KindCode, SnapshotVersion, VisitorId};
+use causeway_shared::base::ids::{Epoch, KindCode, Micros, SnapshotVersion, VisitorId};
 use causeway_shared::facts::fact::{ErasureScope, FactKind};
 use causeway_shared::profiles::membership::Membership;
 use causeway_shared::profiles::profile::{ProfileTotals, SubContent, SubProfile};
@@ -132,7 +132,7 @@ fn where_pages_are_trusted_a_proof_shows_and_erases_no_person() {
 fn stored_pair(browser: &Browser, own: VisitorId, other: VisitorId, unsure: &[VisitorId]) -> String {
     let version = SnapshotVersion { restore: 0, counter: 5 };
     let sub = |pages: u64| {
-        let totals = ProfileTotals { pages, revenue: 7_000_000, ..ProfileTotals::default() };
+        let totals = ProfileTotals { pages, revenue: Micros::new(7_000_000), ..ProfileTotals::default() };
         SubProfile::pack(version, &SubContent { totals, ..SubContent::default() })
     };
     let membership = Membership {

@@ -405,15 +405,17 @@ pub(crate) fn tracked(of: VisitorId, n: u32, at: Millis, name: &str) -> Fact {
     fact(of, n, at, FactKind::Track { name: name.to_owned(), value: None, properties: None, order: None })
 }
 
-pub(crate) fn purchase(visitor: VisitorId, n: u32, received: Millis, value: Micros) -> Fact {
-    let what = FactKind::Track { name: PURCHASE.to_owned(), value: Some(value), properties: None, order: None };
+pub(crate) fn purchase(visitor: VisitorId, n: u32, received: Millis, micros: i64) -> Fact {
+    let value = Some(Micros::new(micros));
+    let what = FactKind::Track { name: PURCHASE.to_owned(), value, properties: None, order: None };
     fact(visitor, n, received, what)
 }
 
 /// A purchase with an order.
-pub(crate) fn ordered(visitor: VisitorId, order: &str, received: Millis, value: Micros) -> Fact {
+pub(crate) fn ordered(visitor: VisitorId, order: &str, received: Millis, micros: i64) -> Fact {
     let order = OrderHash::of(order);
-    let what = FactKind::Track { name: PURCHASE.to_owned(), value: Some(value), properties: None, order: Some(order) };
+    let value = Some(Micros::new(micros));
+    let what = FactKind::Track { name: PURCHASE.to_owned(), value, properties: None, order: Some(order) };
     Fact { id: FactId::of_order(visitor, order), ..fact(visitor, 0, received, what) }
 }
 

@@ -7,6 +7,7 @@ pub mod ids;
 pub mod json;
 pub mod limits;
 pub(crate) mod moment;
+pub mod money;
 pub mod number;
 pub mod packed;
 pub mod placeholder;

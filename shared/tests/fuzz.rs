@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use bolero::check;
 use causeway_shared::base::ids::OrderHash;
-use causeway_shared::base::ids::{AltHash, FactId, InsertionId, SessionId, TenantId, VisitorId};
+use causeway_shared::base::ids::{AltHash, FactId, InsertionId, Micros, SessionId, TenantId, VisitorId};
 use causeway_shared::base::limits;
 use causeway_shared::base::time::{HourStamp, Minute};
 use causeway_shared::facts::actions::{ActionType, AdEntity, AdLevel, ViewType};
@@ -69,7 +69,7 @@ fn all_facts() -> Vec<Fact> {
     let whats = [
         FactKind::Page { session: SessionId::mint(NOW, [1; 4]) },
         FactKind::Alias { id: alternate(MEMBER, 1), also: vec![hash(2, 1)], proven: true },
-        track(Some(5_000_000), r#"{"sku":"x"}"#),
+        track(Some(Micros::new(5_000_000)), r#"{"sku":"x"}"#),
         track(None, "{}"),
         FactKind::Withdrawal,
         FactKind::Action {

@@ -12,7 +12,7 @@ use causeway_shared::ads::strict_caps::{
     StrictCap, WantedPlacement,
 };
 use causeway_shared::base::ids::{
-    AltHash, AlternateId, Epoch, FactId, InsertionId, Millis, SessionId, SnapshotVersion, TenantId, VisitorId,
+    AltHash, AlternateId, Epoch, FactId, InsertionId, Micros, Millis, SessionId, SnapshotVersion, TenantId, VisitorId,
 };
 use causeway_shared::base::limits;
 use causeway_shared::base::time::{HourStamp, Minute};
@@ -282,9 +282,9 @@ fn fact(n: u8, at: Millis, what: FactKind) -> Fact {
 
 fn all_facts() -> [Fact; 8] {
     let id = AlternateId { kind: MEMBER, hash: alt(1, 0xa1) };
-    let track = |name: &str, value, properties: Option<&str>| FactKind::Track {
+    let track = |name: &str, value: Option<i64>, properties: Option<&str>| FactKind::Track {
         name: name.to_owned(),
-        value,
+        value: value.map(Micros::new),
         properties: properties.map(str::to_owned),
         order: None,
     };

@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 
 use crate::common::{NOW, law, membership, version, visitor};
 use causeway_shared::ads::decision::DescribedPerson;
-use causeway_shared::base::ids::{FactId, InsertionId, SessionId, VisitorId};
+use causeway_shared::base::ids::{FactId, InsertionId, Micros, SessionId, VisitorId};
 use causeway_shared::base::time::{Day, HourStamp, Minute};
 use causeway_shared::facts::actions::{ActionType, AdEntity, AdLevel, ViewType};
 use causeway_shared::facts::attributes::{AttributeValue, NameDictionary, NameToken, ValueKind};
@@ -97,7 +97,12 @@ fn profile(of: VisitorId, facts: &[(u8, u32, u64)]) -> Profile {
         let mut writes = Vec::new();
         let what = match kind {
             0 => FactKind::Page { session: SessionId(u64::from(*name)) },
-            1 => FactKind::Track { name: PURCHASE.to_owned(), value: Some(5), properties: None, order: None },
+            1 => FactKind::Track {
+                name: PURCHASE.to_owned(),
+                value: Some(Micros::new(5)),
+                properties: None,
+                order: None,
+            },
             2 => FactKind::Action {
                 insertion: InsertionId([n; 16]),
                 action_type: ActionType::IMPRESSION,

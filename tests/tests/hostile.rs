@@ -262,7 +262,7 @@ impl Model {
                 FactKind::Page { .. } => own.pages += 1,
                 FactKind::Track { name, value, .. } if name == PURCHASE => {
                     own.purchases += 1;
-                    own.revenue += value.unwrap_or(0);
+                    own.revenue += value.unwrap_or_default().get();
                 }
                 FactKind::Alias { id, .. } => {
                     let first = model.logins.entry(fact.visitor).or_default().entry(id.hash).or_insert(fact.received);

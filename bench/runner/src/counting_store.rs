@@ -13,7 +13,7 @@ use anyhow::{Context as _, Result, ensure};
 use causeway_bench_wasm::counting::{candidates, question, visitor};
 use causeway_bench_wasm::scramble;
 use causeway_origin::profiles::buckets;
-use causeway_origin::store;
+use causeway_origin::store::{self, VisitorRow};
 use causeway_shared::facts::actions::{ActionQuestion, Counts, PackedActions};
 use clap::Args;
 use rusqlite::Connection;
@@ -124,7 +124,7 @@ fn fill(folder: &Path, visitors: u64, stop: &Stop) -> Result<()> {
         stop.check()?;
         let (row, actions) = (i64::try_from(seed)?, visitor(ACTIONS, seed));
         conn.prepare_cached("INSERT INTO blobs VALUES (?1, ?2)")?.execute((row, actions.pack_actions()))?;
-        buckets::add(&conn, row, 0, actions)?;
+        buckets::add(&conn, VisitorRow::from_number(row), 0, actions)?;
     }
     conn.execute_batch("COMMIT; PRAGMA wal_checkpoint(TRUNCATE)")?;
     Ok(())
@@ -142,7 +142,7 @@ fn from_buckets<'a>(conn: &'a Connection, asked: &'a Asked) -> Vec<Case<'a>> {
             name: "buckets",
             bar: Some(23.0),
             run: Box::new(move |visitor, counts| {
-                count(&buckets::actions_within(conn, visitor, from, to)?, counts);
+                count(&buckets::actions_within(conn, VisitorRow::from_number(visitor), from, to)?, counts);
                 Ok(())
             }),
         },
@@ -150,7 +150,7 @@ fn from_buckets<'a>(conn: &'a Connection, asked: &'a Asked) -> Vec<Case<'a>> {
             name: "buckets: read",
             bar: None,
             run: Box::new(move |visitor, _| {
-                black_box(buckets::actions_within(conn, visitor, from, to)?);
+                black_box(buckets::actions_within(conn, VisitorRow::from_number(visitor), from, to)?);
                 Ok(())
             }),
         },
@@ -161,7 +161,7 @@ fn from_buckets<'a>(conn: &'a Connection, asked: &'a Asked) -> Vec<Case<'a>> {
                 if let Some(bodies) = bodies.get(&visitor) {
                     count(bodies, counts);
                 } else {
-                    count(bodies.entry(visitor).or_insert(buckets::actions_within(conn, visitor, from, to)?), counts);
+                    count(bodies.entry(visitor).or_insert(buckets::actions_within(conn, VisitorRow::from_number(visitor), from, to)?), counts);
                 }
                 Ok(())
             }),

@@ -189,9 +189,9 @@ impl<'a> Naive<'a> {
         let [ctr, cvr] = [score.ctr_ppb(), score.cvr_ppb()].map(u128::from);
         let campaign = self.campaigns.get(&*offer.ids[2]).and_then(|place| self.catalogue.campaigns.get(*place));
         let worth = match campaign.and_then(|campaign| campaign.bid) {
-            Some(Bid::CpmMicros(micros)) => micros.unsigned_abs().into(),
-            Some(Bid::CpcMicros(micros)) => u128::from(micros.unsigned_abs()) * ctr / 1_000_000,
-            Some(Bid::CpaMicros(micros)) => u128::from(micros.unsigned_abs()) * ctr / 1_000_000 * cvr / 1_000_000_000,
+            Some(Bid::CpmMicros(micros)) => micros.unsigned().into(),
+            Some(Bid::CpcMicros(micros)) => u128::from(micros.unsigned()) * ctr / 1_000_000,
+            Some(Bid::CpaMicros(micros)) => u128::from(micros.unsigned()) * ctr / 1_000_000 * cvr / 1_000_000_000,
             Some(Bid::SharePpm(_)) | None => 0,
         };
         u64::try_from(worth).unwrap_or(u64::MAX)

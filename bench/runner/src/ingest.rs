@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use causeway_shared::base::ids::{FactId, InsertionId, Millis, SessionId, VisitorId};
+use causeway_shared::base::ids::{FactId, InsertionId, Micros, Millis, SessionId, VisitorId};
 use causeway_shared::facts::actions::{ActionType, AdEntity, ViewType};
 use causeway_shared::facts::fact::{Fact, FactKind, PURCHASE};
 use causeway_shared::wire::facts::{self, FactBatch};
@@ -201,7 +201,7 @@ fn fact(random: &mut Random, visitor: VisitorId, now: Millis) -> Fact {
             let insertion = InsertionId(random.sixteen());
             FactKind::Action { insertion, action_type: ActionType::IMPRESSION, view_type: ViewType(1), entity }
         }
-        _ => FactKind::Track { name: PURCHASE.to_owned(), value: Some(1_000_000), properties: None, order: None },
+        _ => FactKind::Track { name: PURCHASE.to_owned(), value: Some(Micros::new(1_000_000)), properties: None, order: None },
     };
     Fact { position: 0, id, visitor, received, at: received, what }
 }

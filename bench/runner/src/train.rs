@@ -10,7 +10,7 @@ use causeway_origin::campaigns::train::Outcome;
 use causeway_origin::campaigns::train::{self, ModelKind};
 use causeway_origin::profiles::buckets;
 use causeway_origin::store::TenantNo;
-use causeway_origin::store::{self, CheckedBytes};
+use causeway_origin::store::{self, CheckedBytes, VisitorRow};
 use causeway_shared::base::ids::{Millis, VisitorId};
 use causeway_shared::base::time::{Day, HourStamp, Minute};
 use causeway_shared::facts::actions::{ActionList, ActionType, AdAction, AdEntity, InsertionHash, ViewType};
@@ -109,7 +109,7 @@ fn put_person(conn: &Connection, tenant: TenantNo, number: u64, count: u64) -> R
         (row, tenant, visitor, last_seen, version, restore, published, person, profile, segments)
         VALUES (?1, ?2, ?3, 0, 1, 0, 0, ?1, zeroblob(900), ?4)";
     const BOUGHT: &str = "INSERT OR REPLACE INTO purchases VALUES (?1, 1, ?2)";
-    let (mut random, row) = (Random::of(number), i64::try_from(number)?);
+    let (mut random, row) = (Random::of(number), VisitorRow::from_number(i64::try_from(number)?));
     let mut tail = [0; 10];
     tail.iter_mut().rev().zip(number.to_le_bytes()).for_each(|(to, from)| *to = from);
     let visitor = VisitorId::mint(NOW - DAYS * 86_400_000, tail);
@@ -120,7 +120,7 @@ fn put_person(conn: &Connection, tenant: TenantNo, number: u64, count: u64) -> R
     let stored = buckets::add(conn, row, 0, actions)?;
     conn.prepare_cached("UPDATE visitors SET actions = ?2 WHERE row = ?1")?.execute((row, stored))?;
     for (minute, value) in bought {
-        conn.prepare_cached(BOUGHT)?.execute([row << 32 | i64::from(minute.0), value])?;
+        conn.prepare_cached(BOUGHT)?.execute([row.minute_key(minute), value])?;
     }
     Ok(())
 }

@@ -36,7 +36,7 @@ struct SumsAnswer {
 
 impl From<ProfileTotals> for SumsAnswer {
     fn from(t: ProfileTotals) -> Self {
-        Self { pages: t.pages, sessions: t.sessions, purchases: t.purchases, revenue_micros: t.revenue }
+        Self { pages: t.pages, sessions: t.sessions, purchases: t.purchases, revenue_micros: t.revenue.get() }
     }
 }
 

@@ -256,7 +256,7 @@ impl PersonRow {
         let ProfileTotals { pages, sessions, purchases, revenue } = self.totals;
         let count = |count: u64| Some(i64::try_from(count).unwrap_or(i64::MAX));
         match of {
-            PeopleMeasure::Revenue => Some(revenue),
+            PeopleMeasure::Revenue => Some(revenue.get()),
             PeopleMeasure::Purchases => count(purchases),
             PeopleMeasure::Pages => count(pages),
             PeopleMeasure::Sessions => count(sessions),

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_shared::ads::allocation::TrafficAllocation;
 use causeway_shared::ads::budget::{BudgetPacer, CampaignBudget};
-use causeway_shared::base::ids::Millis;
+use causeway_shared::base::ids::{Micros, Millis};
 use causeway_shared::base::limits;
 use causeway_shared::targeting::experiment::Shares;
 use rusqlite::{Connection, OptionalExtension as _};
@@ -180,8 +180,8 @@ pub fn report_budgets(conn: &Connection, tenant: TenantNo, now: Millis) -> Resul
         let pace = made.as_ref().and_then(|made| Some(made.paces.get(campaign)?.pace.at(made.at, now)));
         Ok(BudgetAnswer {
             campaign: ids.get(campaign).cloned(),
-            budget_micros: budget.total,
-            daily_budget_micros: budget.daily,
+            budget_micros: budget.total.map(Micros::get),
+            daily_budget_micros: budget.daily.map(Micros::get),
             spent_micros: spent.ever / 1_000,
             spent_today_micros: spent.today / 1_000,
             left_micros: budget.left(spent) / 1_000,

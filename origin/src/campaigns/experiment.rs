@@ -57,7 +57,7 @@ pub fn keep_conversions<'f>(
             signed(at),
             id.cast_signed(),
             name,
-            value,
+            value.get(),
         ))?;
         found.insert(name);
     }
@@ -77,10 +77,10 @@ fn find_conversion<'f>(words: &'f Vocabulary, fact: &'f Fact) -> Option<(u64, &'
     match &fact.what {
         FactKind::Track { name, value, order, .. } => {
             let number = order.map_or_else(|| fact.id.short(), |order| order.0);
-            Some((number, name, value.unwrap_or(0)))
+            Some((number, name, value.unwrap_or_default()))
         }
         FactKind::Action { insertion, action_type, .. } => {
-            Some((insertion.short().wrapping_add(action_type.0.into()), words.name_of(*action_type)?, 0))
+            Some((insertion.short().wrapping_add(action_type.0.into()), words.name_of(*action_type)?, Micros::ZERO))
         }
         _ => None,
     }

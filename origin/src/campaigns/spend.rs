@@ -72,7 +72,8 @@ impl GroupBills {
                     }
                 }
                 FactKind::Track { name, value, order, .. } if name == PURCHASE => {
-                    let (id, received, value) = (fact.id.short().cast_signed(), fact.received, value.unwrap_or(0));
+                    let (id, received, value) =
+                        (fact.id.short().cast_signed(), fact.received, value.unwrap_or_default());
                     if budgets.values().any(|budget| budget.price(BillingEvent::Purchase(value)) > 0) {
                         self.bought.push((tenant, Purchase { visitor, id, at, received, value, order: *order }, None));
                     }

@@ -311,6 +311,7 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
+    use causeway_shared::base::ids::Micros;
     use causeway_shared::base::random::Random;
     use causeway_shared::facts::fact::{Fact, FactKind};
 
@@ -506,7 +507,7 @@ mod tests {
         for properties in values {
             let (facts, refused) = read_lines(ImportKind::Events, file::ImportFormat::Ndjson, b"", &[line(properties)]);
             let value = facts.first().map(|fact| match &fact.what {
-                FactKind::Track { value, .. } => *value,
+                FactKind::Track { value, .. } => value.map(Micros::get),
                 _ => None,
             });
             assert_eq!((value, refused), (Some(Some(8_200_000)), Vec::new()), "{properties}");

@@ -50,7 +50,7 @@ impl Purchase {
         let (visitor, id, at) = (row.get(0)?, row.get(1)?, Minute(row.get(2)?));
         let order: Option<i64> = row.get(5)?;
         let order = order.map(|order| OrderHash(order.cast_unsigned()));
-        Ok(Self { visitor, id, at, received: unsigned(row.get(3)?), value: row.get(4)?, order })
+        Ok(Self { visitor, id, at, received: unsigned(row.get(3)?), value: Micros::new(row.get(4)?), order })
     }
 }
 
@@ -68,7 +68,7 @@ pub fn add<'f>(
             && name == PURCHASE
         {
             conn.prepare_cached(purchases::PURCHASES_ADD)?
-                .execute((visitor.minute_key(Minute::at(fact.at)), value.unwrap_or(0)))?;
+                .execute((visitor.minute_key(Minute::at(fact.at)), value.unwrap_or_default().get()))?;
         }
     }
     Ok(())
@@ -81,7 +81,7 @@ pub fn add<'f>(
 pub fn load_purchases(conn: &Connection, visitor: VisitorRow) -> Result<Vec<MinutePurchases>, StoreError> {
     let mut statement = conn.prepare_cached(purchases::PURCHASES_IN_RANGE)?;
     let rows = statement.query_map(visitor.minute_keys(), |row| {
-        Ok(MinutePurchases { minute: minute_of_key(row.get(0)?), count: row.get(1)?, value: row.get(2)? })
+        Ok(MinutePurchases { minute: minute_of_key(row.get(0)?), count: row.get(1)?, value: Micros::new(row.get(2)?) })
     })?;
     Ok(rows.collect::<Result<_, _>>()?)
 }
@@ -94,7 +94,7 @@ pub fn await_payment(conn: &Connection, bought: &Purchase, now: Millis) -> Resul
     let Purchase { visitor, id, at, received, value, order } = *bought;
     let order = order.map(|order| order.0.cast_signed());
     let until = signed(now.saturating_add(WAIT_MS));
-    let row = (visitor, id, at.0, signed(received), value, until, signed(now), WAITING, order);
+    let row = (visitor, id, at.0, signed(received), value.get(), until, signed(now), WAITING, order);
     conn.prepare_cached(purchases_unpaid::PURCHASES_UNPAID_INSERT_NEW)?.execute(row)?;
     Ok(())
 }
@@ -225,7 +225,7 @@ mod tests {
         }
         let row = origin.row("demo", visitor(1)).row.unwrap();
         let minute = Minute::at(NOW);
-        let today = MinutePurchases { minute, count: 2, value: 12 };
+        let today = MinutePurchases { minute, count: 2, value: Micros::new(12) };
         assert_eq!(load_purchases(&origin.conn, row).unwrap().last(), Some(&today));
         trim::trim_visitor(&mut origin.conn, row, NOW + 89 * day + 1_000).unwrap();
         assert_eq!(load_purchases(&origin.conn, row).unwrap(), [today]);

@@ -236,7 +236,7 @@ fn visitor_of(
 #[must_use]
 pub fn describe_totals(totals: ProfileTotals) -> VisitorTotals {
     let ProfileTotals { pages, sessions, purchases, revenue } = totals;
-    VisitorTotals { pages, sessions, purchases, revenue_micros: revenue }
+    VisitorTotals { pages, sessions, purchases, revenue_micros: revenue.get() }
 }
 
 /// The arms that a person was exposed to, by name. An experiment or arm that the catalogue no longer has is named by

@@ -400,8 +400,9 @@ pub(crate) fn page(visitor: VisitorId, n: u32) -> Fact {
     fact(visitor, n, FactKind::Page { session: SessionId(7) })
 }
 
-pub(crate) fn purchase(visitor: VisitorId, n: u32, value: Micros) -> Fact {
-    let what = FactKind::Track { name: PURCHASE.to_owned(), value: Some(value), properties: None, order: None };
+pub(crate) fn purchase(visitor: VisitorId, n: u32, micros: i64) -> Fact {
+    let value = Some(Micros::new(micros));
+    let what = FactKind::Track { name: PURCHASE.to_owned(), value, properties: None, order: None };
     fact(visitor, n, what)
 }
 

@@ -80,7 +80,7 @@ impl CampaignBudget {
         let runs = campaign.runs();
         total.or(daily).map(|_| Self {
             campaign: campaign.code,
-            bid: campaign.bid.unwrap_or(Bid::CpmMicros(0)),
+            bid: campaign.bid.unwrap_or(Bid::CpmMicros(Micros::ZERO)),
             total,
             daily,
             time_zone: campaign.time_zone.clone().unwrap_or_else(|| "UTC".to_owned()),
@@ -93,13 +93,13 @@ impl CampaignBudget {
     /// Price of one event; 0 if the campaign does not pay for it.
     #[must_use]
     pub fn price(&self, billed: BillingEvent) -> Nanos {
-        let whole = |micros: Micros| u64::try_from(micros).unwrap_or(0);
         match (self.bid, billed) {
-            (Bid::CpmMicros(thousand), BillingEvent::Impression) => whole(thousand),
-            (Bid::CpcMicros(click), BillingEvent::Click) => whole(click) * MICRO,
-            (Bid::CpaMicros(conversion), BillingEvent::Purchase(_)) => whole(conversion) * MICRO,
+            (Bid::CpmMicros(thousand), BillingEvent::Impression) => thousand.unsigned(),
+            (Bid::CpcMicros(click), BillingEvent::Click) => click.unsigned() * MICRO,
+            (Bid::CpaMicros(conversion), BillingEvent::Purchase(_)) => conversion.unsigned() * MICRO,
             (Bid::SharePpm(share), BillingEvent::Purchase(value)) => {
-                let nanos = u128::from(whole(value)) * u128::from(whole(share)) / u128::from(MICRO);
+                let nanos =
+                    u128::from(value.unsigned()) * u128::from(u64::try_from(share).unwrap_or(0)) / u128::from(MICRO);
                 u64::try_from(nanos).unwrap_or(u64::MAX)
             }
             _ => 0,
@@ -137,7 +137,7 @@ impl CampaignBudget {
 }
 
 fn left(budget: Micros, spent: Nanos) -> Nanos {
-    u64::try_from(budget).unwrap_or(0).saturating_mul(MICRO).saturating_sub(spent)
+    budget.unsigned().saturating_mul(MICRO).saturating_sub(spent)
 }
 
 /// State from which a campaign's next pace is computed.
@@ -211,19 +211,20 @@ mod tests {
 
     const NOW: Millis = 20_000 * DAY_MS;
 
-    fn budget(bid: Bid, total: Option<Micros>, daily: Option<Micros>, even: bool) -> CampaignBudget {
+    fn budget(bid: Bid, total: Option<i64>, daily: Option<i64>, even: bool) -> CampaignBudget {
         let time_zone = "UTC".to_owned();
+        let (total, daily) = (total.map(Micros::new), daily.map(Micros::new));
         CampaignBudget { campaign: 1, bid, total, daily, time_zone, even, starts: 0, ends: Millis::MAX }
     }
 
     #[test]
     fn what_an_event_costs_is_what_was_bid() {
         let price = |bid, billed| budget(bid, None, Some(1), true).price(billed);
-        let bought = BillingEvent::Purchase(20_000_000);
+        let bought = BillingEvent::Purchase(Micros::new(20_000_000));
         for (bid, prices) in [
-            (Bid::CpmMicros(2_500_000), [2_500_000, 0, 0]),
-            (Bid::CpcMicros(300_000), [0, 300_000_000, 0]),
-            (Bid::CpaMicros(5_000_000), [0, 0, 5_000_000_000]),
+            (Bid::CpmMicros(Micros::new(2_500_000)), [2_500_000, 0, 0]),
+            (Bid::CpcMicros(Micros::new(300_000)), [0, 300_000_000, 0]),
+            (Bid::CpaMicros(Micros::new(5_000_000)), [0, 0, 5_000_000_000]),
             (Bid::SharePpm(100_000), [0, 0, 2_000_000_000]),
         ] {
             assert_eq!(
@@ -232,14 +233,14 @@ mod tests {
                 "{bid:?}"
             );
         }
-        assert_eq!(price(Bid::SharePpm(1_000_000), BillingEvent::Purchase(i64::MAX)), u64::MAX);
-        assert_eq!(price(Bid::CpmMicros(-1), BillingEvent::Impression), 0);
+        assert_eq!(price(Bid::SharePpm(1_000_000), BillingEvent::Purchase(Micros::new(i64::MAX))), u64::MAX);
+        assert_eq!(price(Bid::CpmMicros(Micros::new(-1)), BillingEvent::Impression), 0);
     }
 
     #[test]
     fn what_may_be_spent_is_the_least_of_what_is_left_of_both() {
         let of = |total, daily, even, spent: CampaignSpend| {
-            budget(Bid::CpmMicros(1), total, daily, even).rate(spent, NOW, NOW + DAY_MS)
+            budget(Bid::CpmMicros(Micros::new(1)), total, daily, even).rate(spent, NOW, NOW + DAY_MS)
         };
         let spent = CampaignSpend { today: 400_000, ever: 900_000 };
         // 600 micros over the day's 1,440 minutes; without even spending, over five minutes.
@@ -249,7 +250,10 @@ mod tests {
         assert_eq!(of(Some(1_000), Some(1_000), false, spent), 100_000 / 5);
         assert_eq!(of(Some(1_000), None, true, spent), 100_000 / 5);
         assert_eq!(of(Some(900), Some(1_000), true, spent), 0);
-        let ends = CampaignBudget { ends: NOW + 10 * MINUTE_MS, ..budget(Bid::CpmMicros(1), Some(1_000), None, true) };
+        let ends = CampaignBudget {
+            ends: NOW + 10 * MINUTE_MS,
+            ..budget(Bid::CpmMicros(Micros::new(1)), Some(1_000), None, true)
+        };
         assert_eq!(ends.rate(spent, NOW, NOW + DAY_MS), 100_000 / 10);
         assert_eq!(ends.rate(spent, ends.ends, NOW + DAY_MS), 0, "it is over");
         assert_eq!(
@@ -259,8 +263,10 @@ mod tests {
         );
         assert_eq!(ends.left(spent), 100_000);
         // With a daily budget, the total budget does not slow spending down.
-        let both =
-            CampaignBudget { ends: NOW + 30 * DAY_MS, ..budget(Bid::CpmMicros(1), Some(1_000), Some(100), true) };
+        let both = CampaignBudget {
+            ends: NOW + 30 * DAY_MS,
+            ..budget(Bid::CpmMicros(Micros::new(1)), Some(1_000), Some(100), true)
+        };
         assert_eq!(both.rate(CampaignSpend::default(), NOW, NOW + DAY_MS), 100_000 / 1_440);
     }
 
@@ -289,7 +295,7 @@ mod tests {
     #[test]
     fn an_even_budget_is_spent_over_the_day_whatever_the_traffic_does() {
         // The budget pays for 50 thousand of about 290,000 impressions of the day.
-        let budget = budget(Bid::CpmMicros(1_000_000), None, Some(50_000_000), true);
+        let budget = budget(Bid::CpmMicros(Micros::new(1_000_000)), None, Some(50_000_000), true);
         let hours = day(&budget, |minute| 200.0 + 150.0 * (minute as f64 / 1_440.0 * 6.3).sin());
         let sum: u64 = hours.iter().sum();
         assert!((49_500_000_000..=50_050_000_000).contains(&sum), "{sum}");
@@ -300,7 +306,7 @@ mod tests {
     #[test]
     fn a_budget_of_few_dear_events_is_spread_as_well() {
         // The budget pays for ten of the day's 100 clicks.
-        let budget = budget(Bid::CpcMicros(1_000_000), None, Some(10_000_000), true);
+        let budget = budget(Bid::CpcMicros(Micros::new(1_000_000)), None, Some(10_000_000), true);
         let hours = day(&budget, |_| 100.0 / 1_440.0);
         let clicks: Vec<u64> = hours.iter().map(|hour| hour / 1_000_000_000).collect();
         let before_noon: u64 = clicks.iter().take(12).sum();
@@ -309,7 +315,7 @@ mod tests {
 
     #[test]
     fn a_campaign_that_comes_back_with_a_history_begins_as_a_new_one_does() {
-        let budget = budget(Bid::CpmMicros(1_000_000), None, Some(50_000_000), true);
+        let budget = budget(Bid::CpmMicros(Micros::new(1_000_000)), None, Some(50_000_000), true);
         let paces = |ever: Nanos| {
             let (mut pacer, mut spent) = (BudgetPacer::default(), CampaignSpend { ever, today: 0 });
             let mut minute = |minute: u64| {
@@ -325,7 +331,7 @@ mod tests {
 
     #[test]
     fn a_gap_between_two_is_weighed_by_all_that_took_part_in_it() {
-        let budget = budget(Bid::CpmMicros(1_000_000), None, Some(50_000_000), true);
+        let budget = budget(Bid::CpmMicros(Micros::new(1_000_000)), None, Some(50_000_000), true);
         let (mut pacer, mut spent, mut at) = (BudgetPacer::default(), CampaignSpend::default(), 0);
         let mut go = |minutes: u64| {
             // Of 350 calls a minute, the day's budget pays for a tenth.
@@ -345,7 +351,7 @@ mod tests {
 
     #[test]
     fn what_was_spent_since_the_backup_that_a_store_comes_back_from_is_of_no_minute_of_late() {
-        let budget = budget(Bid::CpmMicros(1_000_000), None, Some(50_000_000), true);
+        let budget = budget(Bid::CpmMicros(Micros::new(1_000_000)), None, Some(50_000_000), true);
         let (mut pacer, mut spent) = (BudgetPacer::default(), CampaignSpend::default());
         let mut go = |minute: u64, also: Nanos| {
             let cost = 350 * u64::from(pacer.pace.to) / 1_000_000 * budget.unit();
@@ -362,7 +368,7 @@ mod tests {
 
     #[test]
     fn asap_spends_all_of_it_in_the_first_hours_and_nothing_then() {
-        let budget = budget(Bid::CpmMicros(1_000_000), None, Some(50_000_000), false);
+        let budget = budget(Bid::CpmMicros(Micros::new(1_000_000)), None, Some(50_000_000), false);
         let hours = day(&budget, |_| 1_000.0);
         let (first, rest) = hours.split_at(3);
         let sum = first.iter().sum::<u64>();
@@ -372,7 +378,7 @@ mod tests {
 
     #[test]
     fn a_pace_begins_low_doubles_while_nothing_comes_and_stops_at_once() {
-        let budget = budget(Bid::CpmMicros(1_000_000), None, Some(50_000_000), true);
+        let budget = budget(Bid::CpmMicros(Micros::new(1_000_000)), None, Some(50_000_000), true);
         let at = |minute: u64| NOW + minute * MINUTE_MS;
         let mut pacer = BudgetPacer::default().next(&budget, CampaignSpend::default(), at(0), NOW + DAY_MS);
         assert_eq!(pacer.pace, CampaignPace { from: 0, to: START });

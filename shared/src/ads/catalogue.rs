@@ -165,11 +165,11 @@ pub struct Campaign {
 #[serde(rename_all = "snake_case")]
 pub enum Bid {
     /// Per thousand impressions.
-    CpmMicros(#[cfg_attr(feature = "schema", schemars(range(min = 0, max = limits::BID_MICROS)))] i64),
+    CpmMicros(#[cfg_attr(feature = "schema", schemars(range(min = 0, max = limits::BID_MICROS)))] Micros),
     /// Per click.
-    CpcMicros(#[cfg_attr(feature = "schema", schemars(range(min = 0, max = limits::BID_MICROS)))] i64),
+    CpcMicros(#[cfg_attr(feature = "schema", schemars(range(min = 0, max = limits::BID_MICROS)))] Micros),
     /// Per conversion.
-    CpaMicros(#[cfg_attr(feature = "schema", schemars(range(min = 0, max = limits::BID_MICROS)))] i64),
+    CpaMicros(#[cfg_attr(feature = "schema", schemars(range(min = 0, max = limits::BID_MICROS)))] Micros),
     /// Share of a conversion's value in millionths, at most 1,000,000.
     SharePpm(#[cfg_attr(feature = "schema", schemars(range(min = 0, max = 1_000_000)))] i64),
 }
@@ -180,7 +180,7 @@ impl Bid {
     pub fn is_within(self) -> bool {
         match self {
             Self::CpmMicros(micros) | Self::CpcMicros(micros) | Self::CpaMicros(micros) => {
-                (0..=limits::BID_MICROS).contains(&micros)
+                (Micros::ZERO..=limits::BID_MICROS).contains(&micros)
             }
             Self::SharePpm(share) => (0..=1_000_000).contains(&share),
         }

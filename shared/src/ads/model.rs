@@ -215,7 +215,7 @@ impl Score {
     #[must_use]
     pub fn price_micros(self) -> Micros {
         let Sum([_, _, price, _]) = self.sum;
-        fixed::exponential(price.saturating_add(self.spread)).min(limits::VALUE_MICROS)
+        Micros::new(fixed::exponential(price.saturating_add(self.spread))).min(limits::VALUE_MICROS)
     }
 }
 

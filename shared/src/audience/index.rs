@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use crate::base::bucket::BUCKETS;
-use crate::base::ids::{Millis, VisitorId};
+use crate::base::ids::{Micros, Millis, VisitorId};
 use crate::base::limits;
 use crate::base::time::{HourStamp, Minute};
 use crate::facts::actions::ActionType;
@@ -351,8 +351,8 @@ impl AudienceIndex {
                 say(columns, key, count(number));
             }
         }
-        if revenue != 0 {
-            say(columns, ColumnKey::Revenue, revenue);
+        if revenue != Micros::ZERO {
+            say(columns, ColumnKey::Revenue, revenue.get());
         }
         if let Some(hour) = row.expires {
             say(columns, ColumnKey::Expires, hour.0.into());

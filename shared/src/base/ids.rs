@@ -10,10 +10,8 @@ use sha2::{Digest, Sha256};
 use crate::base::limits;
 use crate::base::time::DAY_MS;
 
+pub use crate::base::money::Micros;
 pub use crate::base::time::Millis;
-
-/// An amount of money in millionths of the catalogue's currency unit.
-pub type Micros = i64;
 
 /// The reason why a text is not an id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

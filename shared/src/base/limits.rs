@@ -2,6 +2,8 @@
 
 use std::ops::RangeInclusive;
 
+use crate::base::money::Micros;
+
 /// Longest request body the edge reads, in bytes.
 pub const BODY_BYTES: usize = 64 * 1024;
 /// Longest single header value the edge looks at, in bytes (the platform allows 128 KiB in total).
@@ -33,7 +35,7 @@ pub const MESSAGE_ID_BYTES: usize = 128;
 /// Longest JSON of one event's properties, in bytes.
 pub const PROPERTIES_BYTES: usize = 4_096;
 /// Largest amount of one event, in micros: a million million of the currency's unit.
-pub const VALUE_MICROS: i64 = 1_000_000_000_000_000_000;
+pub const VALUE_MICROS: Micros = Micros::new(1_000_000_000_000_000_000);
 /// Oldest time stamp of a client that is used, in milliseconds before the receive time (30 days).
 pub const EVENT_AGE_MS: u64 = 30 * 86_400_000;
 /// Longest consent string, in bytes.
@@ -199,9 +201,9 @@ pub const CATALOGUE_KEEP_MS: u64 = 86_400_000;
 /// Longest id of an advertiser, campaign, ad group or ad, in bytes.
 pub const CATALOGUE_ID_BYTES: usize = 64;
 /// Largest bid, in micros: a million of the currency.
-pub const BID_MICROS: i64 = 1_000_000_000_000;
+pub const BID_MICROS: Micros = Micros::new(1_000_000_000_000);
 /// Largest budget, in micros: a billion of the currency.
-pub const BUDGET_MICROS: i64 = 1_000_000_000_000_000;
+pub const BUDGET_MICROS: Micros = Micros::new(1_000_000_000_000_000);
 /// Longest name of a time zone, in bytes.
 pub const TIME_ZONE_BYTES: usize = 64;
 /// Categories of one campaign.

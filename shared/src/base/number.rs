@@ -27,22 +27,26 @@ pub fn amount_of(value: &Value, unit: f64, most: Micros) -> Option<Micros> {
         #[expect(clippy::cast_possible_truncation, reason = "the cast saturates, and the bound follows")]
         (amount.is_finite() && is_whole).then_some(amount.round() as i64)
     };
-    whole.or_else(rounded).filter(|amount| (0..=most).contains(amount))
+    whole.or_else(rounded).map(Micros::new).filter(|amount| (Micros::ZERO..=most).contains(amount))
 }
 
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
-    use super::{amount_of, whole_of};
+    use super::{Micros, Value, amount_of, whole_of};
+
+    fn amount(value: Value, unit: f64, most: i64) -> Option<i64> {
+        amount_of(&value, unit, Micros::new(most)).map(Micros::get)
+    }
 
     #[test]
     fn an_amount_is_rounded_once_and_a_fraction_of_a_micro_is_none() {
-        assert_eq!(amount_of(&json!(8.2), 1e6, 10_000_000), Some(8_200_000));
-        assert_eq!(amount_of(&json!(8_199_999.999_999_999), 1.0, 10_000_000), Some(8_200_000));
-        assert_eq!(amount_of(&json!(0.5), 1.0, 10), None);
-        assert_eq!([amount_of(&json!(-1), 1.0, 10), amount_of(&json!(11), 1.0, 10)], [None, None]);
-        assert_eq!(amount_of(&json!("7"), 1.0, 10), None);
+        assert_eq!(amount(json!(8.2), 1e6, 10_000_000), Some(8_200_000));
+        assert_eq!(amount(json!(8_199_999.999_999_999), 1.0, 10_000_000), Some(8_200_000));
+        assert_eq!(amount(json!(0.5), 1.0, 10), None);
+        assert_eq!([amount(json!(-1), 1.0, 10), amount(json!(11), 1.0, 10)], [None, None]);
+        assert_eq!(amount(json!("7"), 1.0, 10), None);
     }
 
     #[test]

@@ -316,7 +316,7 @@ fn check_track(name: &str, value: Option<Micros>, properties: Option<&str>) -> R
         return Err(FactError::Length);
     }
     match value {
-        Some(v) if !(0..=limits::VALUE_MICROS).contains(&v) => Err(FactError::Value),
+        Some(v) if !(Micros::ZERO..=limits::VALUE_MICROS).contains(&v) => Err(FactError::Value),
         _ => Ok(()),
     }
 }
@@ -378,8 +378,8 @@ mod tests {
             let what = FactKind::Track { name: name.to_owned(), value, properties: None, order: None };
             fact(NOW, NOW, what).check(NOW).map_err(FactError::code)
         };
-        assert_eq!(track(Some(5), PURCHASE), Ok(()));
-        assert_eq!(track(Some(-5), PURCHASE), Err("value_out_of_range"));
+        assert_eq!(track(Some(Micros::new(5)), PURCHASE), Ok(()));
+        assert_eq!(track(Some(Micros::new(-5)), PURCHASE), Err("value_out_of_range"));
         assert_eq!(track(None, ""), Err("too_long"));
         assert_eq!(track(None, &"x".repeat(limits::NAME_BYTES + 1)), Err("too_long"));
     }

@@ -54,7 +54,7 @@ impl VisitorOrders {
         for (order, OrderPurchase { at, value }) in &self.0 {
             bytes.extend_from_slice(&order.0.to_be_bytes());
             packed::put(&mut bytes, at.0.into());
-            packed::put_signed(&mut bytes, *value);
+            packed::put_signed(&mut bytes, value.get());
         }
         bytes
     }
@@ -66,7 +66,7 @@ impl VisitorOrders {
         while !from.0.is_empty() {
             let order = OrderHash(u64::from_be_bytes(from.take(8)?.try_into().ok()?));
             let at = Minute(u32::try_from(from.number()?).ok()?);
-            let purchase = OrderPurchase { at, value: from.signed()? };
+            let purchase = OrderPurchase { at, value: Micros::new(from.signed()?) };
             if orders.0.len() == limits::ORDERS || orders.0.insert(order, purchase).is_some() {
                 return None;
             }
@@ -105,10 +105,10 @@ mod tests {
     use crate::facts::fact::{Fact, FactKind, PURCHASE};
     use crate::profiles::profile::Profile;
 
-    fn orders(all: &[(&str, u32, Micros)]) -> VisitorOrders {
+    fn orders(all: &[(&str, u32, i64)]) -> VisitorOrders {
         let mut orders = VisitorOrders::default();
         for (id, at, value) in all {
-            orders.insert(OrderHash::of(id), OrderPurchase { at: Minute(*at), value: *value });
+            orders.insert(OrderHash::of(id), OrderPurchase { at: Minute(*at), value: Micros::new(*value) });
         }
         orders
     }
@@ -117,11 +117,11 @@ mod tests {
     fn an_order_of_two_visitors_counts_once_and_the_earliest_counts() {
         let (phone, laptop) = (orders(&[("o-7", 20, 9), ("o-8", 5, 1)]), orders(&[("o-7", 10, 8), ("o-9", 5, 1)]));
         let tablet = orders(&[("o-7", 10, 8)]);
-        let later = OrderPurchase { at: Minute(20), value: 9 };
+        let later = OrderPurchase { at: Minute(20), value: Micros::new(9) };
         assert_eq!(find_repeats(&[phone.clone(), laptop.clone()]), [(0, later)]);
         assert_eq!(find_repeats(&[laptop.clone(), phone.clone()]), [(1, later)]);
         let three = find_repeats(&[phone, laptop, tablet]);
-        assert_eq!(three, [(0, later), (2, OrderPurchase { at: Minute(10), value: 8 })]);
+        assert_eq!(three, [(0, later), (2, OrderPurchase { at: Minute(10), value: Micros::new(8) })]);
         assert_eq!(find_repeats(&[orders(&[("a", 1, 1)]), orders(&[("b", 1, 1)])]), []);
     }
 
@@ -129,7 +129,7 @@ mod tests {
     fn an_order_counts_once_for_a_visitor_also_when_its_fact_id_was_forgotten() {
         let visitor = VisitorId::mint(1, [7; 10]);
         let order = Some(OrderHash::of("o-7"));
-        let what = FactKind::Track { name: PURCHASE.into(), value: Some(9), order, properties: None };
+        let what = FactKind::Track { name: PURCHASE.into(), value: Some(Micros::new(9)), order, properties: None };
         let fact =
             Fact { position: 0, id: FactId::of_message(visitor, "m"), visitor, received: 60_000, at: 60_000, what };
         let mut profile = Profile::default();
@@ -137,7 +137,7 @@ mod tests {
         let before = profile.clone();
         profile.fold(&Fact { received: 46 * DAY_MS, at: 46 * DAY_MS, ..fact });
         assert_eq!(profile, before);
-        assert_eq!((profile.totals().purchases, profile.totals().revenue), (1, 9));
+        assert_eq!((profile.totals().purchases, profile.totals().revenue), (1, Micros::new(9)));
     }
 
     #[test]
@@ -147,7 +147,7 @@ mod tests {
             let mut orders = VisitorOrders::default();
             names.for_each(|(n, id)| {
                 let at = Minute(u32::try_from(n).unwrap());
-                orders.insert(OrderHash::of(id), OrderPurchase { at, value: 1 });
+                orders.insert(OrderHash::of(id), OrderPurchase { at, value: Micros::new(1) });
             });
             orders
         };

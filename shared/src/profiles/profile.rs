@@ -186,7 +186,7 @@ impl Profile {
                 return;
             }
             FactKind::Track { name, value, order, .. } if name != PAGE => {
-                let (at, value) = (Minute::at(fact.at), value.unwrap_or(0));
+                let (at, value) = (Minute::at(fact.at), value.unwrap_or_default());
                 self.events.add(name, at);
                 if name == PURCHASE {
                     self.purchases = self.purchases.saturating_add(1);

@@ -374,7 +374,7 @@ impl TenantConfig {
         }) {
             found.say(format!("{at}.proof_header"), "a header name in lower case is needed");
         }
-        if self.most_value_micros.is_some_and(|most| !(1..=limits::VALUE_MICROS).contains(&most)) {
+        if self.most_value_micros.is_some_and(|most| !(Micros::new(1)..=limits::VALUE_MICROS).contains(&most)) {
             found.say(format!("{at}.most_value_micros"), format!("1 to {} micros are needed", limits::VALUE_MICROS));
         }
         if self.house_landing.as_ref().is_some_and(|url| !is_landing(url)) {

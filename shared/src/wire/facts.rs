@@ -11,7 +11,7 @@ use serde_bytes::{ByteArray, ByteBuf};
 use super::WireError;
 use super::cbor::{self, FormBounds};
 use super::parts::{self, EntityForm, SixteenBytes, is_zero};
-use crate::base::ids::{AltHash, AlternateId, FactId, InsertionId, KindCode, OrderHash, SessionId, TenantId};
+use crate::base::ids::{AltHash, AlternateId, FactId, InsertionId, KindCode, Micros, OrderHash, SessionId, TenantId};
 use crate::base::limits;
 use crate::base::time::HourStamp;
 use crate::facts::actions::{ActionType, ViewType};
@@ -322,7 +322,8 @@ fn put_what(what: &FactKind) -> (u8, Vec<u8>) {
         }
         FactKind::Track { name, value, properties, order } => {
             let order = order.map(|order| order.0);
-            let form = TrackForm { name: name.clone(), value: *value, properties: properties.clone(), order };
+            let form =
+                TrackForm { name: name.clone(), value: value.map(Micros::get), properties: properties.clone(), order };
             (kind::TRACK, cbor::encode(&form))
         }
         FactKind::Withdrawal => (kind::WITHDRAWAL, Vec::new()),
@@ -377,7 +378,7 @@ fn fact_kind(kind: u8, body: &[u8]) -> Result<FactKind, WireError> {
             let TrackForm { name, value, properties, order } = read(body)?;
             let properties = properties.map(|text| parts::read_text(text, limits::PROPERTIES_BYTES)).transpose()?;
             let name = parts::read_text(name, limits::NAME_BYTES)?;
-            FactKind::Track { name, value, properties, order: order.map(OrderHash) }
+            FactKind::Track { name, value: value.map(Micros::new), properties, order: order.map(OrderHash) }
         }
         kind::WITHDRAWAL => FactKind::Withdrawal,
         kind::ACTION => {

@@ -1,6 +1,7 @@
 //! The catalogue document inside its KV value ([`super::catalogue`]). Unknown keys are refused, because ignoring a
 //! restriction would show an ad to people that it excludes.
 
+use crate::base::ids::Micros;
 use bytestring::ByteString;
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
@@ -295,9 +296,9 @@ impl From<&FlatCampaign> for CampaignForm {
 impl From<Bid> for BidForm {
     fn from(bid: Bid) -> Self {
         match bid {
-            Bid::CpmMicros(micros) => Self::CpmMicros(micros),
-            Bid::CpcMicros(micros) => Self::CpcMicros(micros),
-            Bid::CpaMicros(micros) => Self::CpaMicros(micros),
+            Bid::CpmMicros(micros) => Self::CpmMicros(micros.get()),
+            Bid::CpcMicros(micros) => Self::CpcMicros(micros.get()),
+            Bid::CpaMicros(micros) => Self::CpaMicros(micros.get()),
             Bid::SharePpm(share) => Self::SharePpm(share),
         }
     }
@@ -308,9 +309,9 @@ impl TryFrom<BidForm> for Bid {
 
     fn try_from(form: BidForm) -> Result<Self, WireError> {
         let bid = match form {
-            BidForm::CpmMicros(micros) => Self::CpmMicros(micros),
-            BidForm::CpcMicros(micros) => Self::CpcMicros(micros),
-            BidForm::CpaMicros(micros) => Self::CpaMicros(micros),
+            BidForm::CpmMicros(micros) => Self::CpmMicros(Micros::new(micros)),
+            BidForm::CpcMicros(micros) => Self::CpcMicros(Micros::new(micros)),
+            BidForm::CpaMicros(micros) => Self::CpaMicros(Micros::new(micros)),
             BidForm::SharePpm(share) => Self::SharePpm(share),
         };
         if bid.is_within() { Ok(bid) } else { Err(WireError::Range) }

@@ -5,7 +5,7 @@ use serde_bytes::ByteBuf;
 
 use super::cbor::{self, FormBounds};
 use super::{WireError, parts};
-use crate::base::ids::{Millis, SessionId, VisitorId};
+use crate::base::ids::{Micros, Millis, SessionId, VisitorId};
 use crate::base::limits;
 use crate::base::packed::{PackedReader, put};
 use crate::facts::actions::PackedActions;
@@ -84,7 +84,7 @@ pub fn encode_profile(visitor: VisitorId, profile: &Profile) -> Vec<u8> {
         form: FORM,
         pages: profile.pages,
         purchases: profile.purchases,
-        revenue: profile.revenue,
+        revenue: profile.revenue.get(),
         sessions: ByteBuf::from(sessions),
         seen: profile.seen.map(|(first, last)| NewestForm { first, last }),
         floor: profile.newest.floor(),
@@ -127,7 +127,7 @@ pub fn decode_profile(visitor: VisitorId, bytes: &[u8]) -> Result<Profile, WireE
     Ok(Profile {
         pages: form.pages,
         purchases: form.purchases,
-        revenue: form.revenue,
+        revenue: Micros::new(form.revenue),
         sessions: sessions.iter().map(|session| SessionId(u64::from_be_bytes(*session))).collect(),
         seen: form.seen.map(|seen| (seen.first, seen.last)),
         newest: newest(&form.newest, form.floor)?,

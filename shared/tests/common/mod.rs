@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use causeway_shared::base::ids::OrderHash;
 use causeway_shared::base::ids::{
-    AltHash, AlternateId, Epoch, FactId, InsertionId, KindCode, Millis, SessionId, SnapshotVersion, VisitorId,
+    AltHash, AlternateId, Epoch, FactId, InsertionId, KindCode, Micros, Millis, SessionId, SnapshotVersion, VisitorId,
 };
 use causeway_shared::base::time::{Day, HourStamp, Minute};
 use causeway_shared::facts::actions::{ActionType, AdAction, AdEntity, InsertionHash, ViewType};
@@ -171,15 +171,15 @@ fn facts_of(owner: u8, specs: &[Spec]) -> Vec<Fact> {
         let track = |name: &str, value| FactKind::Track { name: name.to_owned(), value, properties: None, order: None };
         let what = match what {
             0..=5 => FactKind::Page { session },
-            6 => track(PURCHASE, Some(i64::from(*gap) * 1_000_000)),
+            6 => track(PURCHASE, Some(Micros::new(i64::from(*gap) * 1_000_000))),
             // Few orders, so that visitors of a person report the same one, each with the same value. One visitor
             // reports it once, because a repeat is the same fact.
             7 => {
                 let (order, name) = (OrderHash(u64::from(*gap % 4)), PURCHASE.to_owned());
-                let value = Some(1_000_000 + i64::from(*gap % 4));
+                let value = Some(Micros::new(1_000_000 + i64::from(*gap % 4)));
                 FactKind::Track { name, value, properties: None, order: orders.insert(order).then_some(order) }
             }
-            8 => track("signup", Some(5)),
+            8 => track("signup", Some(Micros::new(5))),
             10 => {
                 let bits = scramble(i as u64 ^ u64::from(*gap) << 8);
                 FactKind::Attributes { writes: (0..1 + bits % 3).map(|n| attribute(scramble(bits ^ n))).collect() }
@@ -297,7 +297,7 @@ pub(crate) fn naive(facts: &[&Fact]) -> ProfileTotals {
             FactKind::Track { order: Some(order), .. } if !orders.insert(*order) => {}
             FactKind::Track { name, value, .. } if name == PURCHASE => {
                 totals.purchases += 1;
-                totals.revenue += value.unwrap_or(0);
+                totals.revenue = totals.revenue.saturating_add(value.unwrap_or_default());
             }
             _ => {}
         }

@@ -5,7 +5,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use causeway_shared::base::ids::{AltHash, AlternateId, Epoch, FactId, Millis, SnapshotVersion, TenantId, VisitorId};
+use causeway_shared::base::ids::{
+    AltHash, AlternateId, Epoch, FactId, Micros, Millis, SnapshotVersion, TenantId, VisitorId,
+};
 use causeway_shared::base::limits;
 use causeway_shared::base::random::Random;
 use causeway_shared::facts::evidence::{EvidenceWeight, LinkClass};
@@ -353,7 +355,12 @@ impl World {
 
     /// Reports an event of the browser's visitor: a purchase.
     pub(crate) fn purchase(&mut self, browser: &Browser, micros: i64) {
-        let what = FactKind::Track { name: PURCHASE.to_owned(), value: Some(micros), properties: None, order: None };
+        let what = FactKind::Track {
+            name: PURCHASE.to_owned(),
+            value: Some(Micros::new(micros)),
+            properties: None,
+            order: None,
+        };
         self.event(browser, what);
     }
 

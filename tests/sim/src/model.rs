@@ -4,7 +4,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use causeway_shared::base::ids::{AlternateId, FactId, KindCode, Millis, TenantId, VisitorId};
+use causeway_shared::base::ids::{AlternateId, FactId, KindCode, Micros, Millis, TenantId, VisitorId};
 use causeway_shared::facts::evidence::EvidenceWeight;
 use causeway_shared::facts::fact::{Fact, FactKind, PURCHASE};
 use causeway_shared::facts::segments::SegmentState;
@@ -71,7 +71,7 @@ pub struct Sums {
     /// Purchases.
     pub purchases: u64,
     /// Value of the purchases in micros.
-    pub revenue: i64,
+    pub revenue: Micros,
     /// Actions: insertion, action type, view type and UTC day.
     pub actions: BTreeSet<([u8; 16], u8, u8, u64)>,
     /// State of each segment after its last write; `None` if either of two writes may be the last.
@@ -286,7 +286,7 @@ impl Model {
                 }
                 FactKind::Track { name, value, .. } if name == PURCHASE => {
                     sums.purchases += 1;
-                    sums.revenue += value.unwrap_or(0);
+                    sums.revenue = sums.revenue.saturating_add(value.unwrap_or_default());
                 }
                 FactKind::Action { insertion, action_type, view_type, .. } => {
                     sums.actions.insert((insertion.0, action_type.0, view_type.0, fact.received / 86_400_000));

@@ -212,7 +212,7 @@ fn conversions_of(conn: &Connection, person: PersonNo) -> Result<Vec<Conversion>
         let (received, name): (Millis, String) = (unsigned(row.get(0)?), row.get(1)?);
         let day = (name != PURCHASE).then_some(received / DAY_MS);
         if seen.insert((name.clone(), row.get::<_, i64>(3)?, day)) {
-            found.push(Conversion { received, name, value: row.get(2)? });
+            found.push(Conversion { received, name, value: Micros::new(row.get(2)?) });
         }
     }
     Ok(found)
@@ -243,14 +243,15 @@ impl HourSums {
     #[must_use]
     pub fn plus(self, sign: i64, other: Self) -> Self {
         let plus = |a: i64, b: i64| a.wrapping_add(b.wrapping_mul(sign));
+        let revenue = |a: Micros, b: Micros| Micros::new(plus(a.get(), b.get()));
         Self {
             exposed: plus(self.exposed, other.exposed),
             cohort_converted: plus(self.cohort_converted, other.cohort_converted),
             cohort_conversions: plus(self.cohort_conversions, other.cohort_conversions),
-            cohort_revenue: plus(self.cohort_revenue, other.cohort_revenue),
+            cohort_revenue: revenue(self.cohort_revenue, other.cohort_revenue),
             converted: plus(self.converted, other.converted),
             conversions: plus(self.conversions, other.conversions),
-            revenue: plus(self.revenue, other.revenue),
+            revenue: revenue(self.revenue, other.revenue),
         }
     }
 }
@@ -283,7 +284,7 @@ impl PersonResult {
         cohort.exposed = 1;
         cohort.cohort_converted = i64::from(self.converted.is_some());
         cohort.cohort_conversions = self.hours.values().map(|(count, _)| count).sum();
-        cohort.cohort_revenue = self.hours.values().fold(0, |sum: Micros, (_, revenue)| sum.wrapping_add(*revenue));
+        cohort.cohort_revenue = self.hours.values().fold(Micros::ZERO, |sum, (_, revenue)| sum.wrapping_add(*revenue));
         let delay = self.converted.map(|at| {
             hours.entry(HourStamp::at(at)).or_default().converted = 1;
             let delay = (at.saturating_sub(self.exposed) / HOUR_MS).min(DELAY_HOURS);
@@ -315,10 +316,10 @@ pub(super) fn add_hour(conn: &Connection, place: Place, sums: HourSums, sign: i6
         of.exposed,
         of.cohort_converted,
         of.cohort_conversions,
-        of.cohort_revenue,
+        of.cohort_revenue.get(),
         of.converted,
         of.conversions,
-        of.revenue,
+        of.revenue.get(),
     ))?;
     Ok(())
 }
@@ -328,10 +329,10 @@ fn sums_of(row: &rusqlite::Row<'_>) -> rusqlite::Result<HourSums> {
         exposed: row.get(0)?,
         cohort_converted: row.get(1)?,
         cohort_conversions: row.get(2)?,
-        cohort_revenue: row.get(3)?,
+        cohort_revenue: Micros::new(row.get(3)?),
         converted: row.get(4)?,
         conversions: row.get(5)?,
-        revenue: row.get(6)?,
+        revenue: Micros::new(row.get(6)?),
     })
 }
 
@@ -389,7 +390,7 @@ fn pack_hours(hours: &BTreeMap<HourStamp, (i64, Micros)>) -> Vec<u8> {
     for (HourStamp(hour), (count, revenue)) in hours {
         packed::put(&mut to, u64::from(hour - before));
         packed::put(&mut to, unsigned(*count));
-        packed::put_signed(&mut to, *revenue);
+        packed::put_signed(&mut to, revenue.get());
         before = *hour;
     }
     to
@@ -401,7 +402,7 @@ fn unpack_hours(bytes: &[u8]) -> Option<BTreeMap<HourStamp, (i64, Micros)>> {
     let mut hour = 0_u32;
     while !from.is_empty() {
         hour = hour.checked_add(u32::try_from(from.number()?).ok()?)?;
-        hours.insert(HourStamp(hour), (i64::try_from(from.number()?).ok()?, from.signed()?));
+        hours.insert(HourStamp(hour), (i64::try_from(from.number()?).ok()?, Micros::new(from.signed()?)));
     }
     Some(hours)
 }

@@ -134,7 +134,7 @@ pub fn describe_experiment(
             recipients: sums.exposed,
             converted: sums.cohort_converted,
             conversions: sums.cohort_conversions,
-            revenue_micros: sums.cohort_revenue,
+            revenue_micros: sums.cohort_revenue.get(),
             rate: statistics::wilson_interval(read.rate(arm.code)),
             posterior: statistics::posterior_interval(state.rate),
             best: if state.control || state.share == 0 { None } else { best.next() },
@@ -343,10 +343,10 @@ impl ArmHours {
             exposed: of.exposed,
             cohort_converted: of.cohort_converted,
             cohort_conversions: of.cohort_conversions,
-            cohort_revenue_micros: of.cohort_revenue,
+            cohort_revenue_micros: of.cohort_revenue.get(),
             converted: of.converted,
             conversions: of.conversions,
-            revenue_micros: of.revenue,
+            revenue_micros: of.revenue.get(),
         };
         found.into_iter().map(period).collect()
     }

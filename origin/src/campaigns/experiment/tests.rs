@@ -69,7 +69,7 @@ fn expected(origin: &Origin, facts: &BTreeMap<FactId, Fact>, gone: &BTreeSet<Vis
             let mut first = None;
             for fact in facts.iter().filter(|fact| fact.received >= exposed) {
                 let value = match &fact.what {
-                    FactKind::Track { name, value, .. } if name == conversion => value.unwrap(),
+                    FactKind::Track { name, value, .. } if name == conversion => value.unwrap().get(),
                     FactKind::Action { action_type, .. } if action_type.0 == 2 && conversion == "click" => 0,
                     _ => continue,
                 };
@@ -297,7 +297,7 @@ fn the_newest_conversions_of_a_visitor_are_stored_and_old_ones_are_trimmed() {
 #[test]
 fn a_revenue_beyond_all_bounds_goes_in_and_comes_out_again() {
     let mut origin = Origin::tested();
-    let most = limits::VALUE_MICROS;
+    let most = limits::VALUE_MICROS.get();
     let buys = (0..30).map(|n| purchase(visitor(1), n + 2, NOW, most));
     origin.send("demo", &[exposure(visitor(1), 1, NOW, 1, 2)].into_iter().chain(buys).collect::<Vec<_>>());
     origin.send("demo", &[exposure(visitor(2), 1, NOW, 1, 2), purchase(visitor(2), 2, NOW, 5)]);

@@ -10,7 +10,7 @@ use causeway_shared::base::time::{DAY_MINUTES, Minute};
 use causeway_shared::facts::actions::AdEntity;
 
 /// Largest value of a purchase that is learned from, as a multiple of the median.
-const MOST_OF_USUAL: Micros = 100;
+const MOST_OF_USUAL: i64 = 100;
 
 /// Minutes after an impression in which a click is expected. Most clicks come at once.
 const CLICK_MINUTES: u32 = 60;
@@ -165,7 +165,7 @@ fn bound_values(values: &mut HashMap<u32, Micros>) {
     let mut all: Vec<Micros> = values.values().copied().chain(assumed).collect();
     let middle = all.len() / 2;
     let (_, median, _) = all.select_nth_unstable(middle);
-    let most = median.saturating_mul(MOST_OF_USUAL);
+    let most = median.part(MOST_OF_USUAL, 1);
     values.values_mut().for_each(|value| *value = (*value).min(most));
 }
 

@@ -67,10 +67,10 @@ pub(super) fn measure_prices(scored: &[(Micros, f64, Micros)], base: f64) -> Mod
     let mut losses = LossComparison::default();
     let (mut expected, mut came) = (0.0, 0.0);
     for (price, mean, value) in scored {
-        let log = (*value as f64).max(1.0).ln();
+        let log = (value.get() as f64).max(1.0).ln();
         losses.add((log - mean).powi(2), (log - base).powi(2));
-        expected += *price as f64;
-        came += *value as f64;
+        expected += price.get() as f64;
+        came += value.get() as f64;
     }
     let quality = Quality {
         examples: count(scored.len()),
@@ -142,8 +142,12 @@ mod tests {
         assert!(!measure_probabilities(scored(0), 0.5).better);
         let base: Vec<(u32, bool)> = (0..1_000).map(|n| (500_000_000, n % 2 == 1)).collect();
         assert!(!measure_probabilities(base, 0.5).better, "as good is not better");
-        assert!(measure_prices(&[(11, 2.3, 10), (99, 4.6, 100), (10, 2.3, 10), (101, 4.6, 100)], 3.4).better);
-        assert!(!measure_prices(&[(10, 4.6, 10), (100, 2.3, 100), (10, 2.3, 10)], 3.4).better);
+        let prices = |scored: &[(i64, f64, i64)]| {
+            let amounts = |(price, mean, value): &_| (Micros::new(*price), *mean, Micros::new(*value));
+            measure_prices(&scored.iter().map(amounts).collect::<Vec<_>>(), 3.4)
+        };
+        assert!(prices(&[(11, 2.3, 10), (99, 4.6, 100), (10, 2.3, 10), (101, 4.6, 100)]).better);
+        assert!(!prices(&[(10, 4.6, 10), (100, 2.3, 100), (10, 2.3, 10)]).better);
         assert!(!measure_probabilities(Vec::new(), 0.5).better);
     }
 }

@@ -153,7 +153,7 @@ fn example_target(kind: ModelKind, examples: &Examples, number: u32) -> f64 {
     match kind {
         ModelKind::Click => f64::from(u8::from(examples.result_of(number).clicked)),
         ModelKind::Conversion => f64::from(u8::from(examples.result_of(number).converted)),
-        ModelKind::Price => examples.value(number).map_or(0.0, |value| (value as f64).max(1.0).ln()),
+        ModelKind::Price => examples.value(number).map_or(0.0, |value| (value.get() as f64).max(1.0).ln()),
     }
 }
 
@@ -253,7 +253,7 @@ fn measure_part(
         ModelKind::Price => {
             let scored = held_out.iter().map(|number| {
                 let price = score(*number).price_micros();
-                (price, (price as f64).max(1.0).ln() - above, examples.value(*number).unwrap_or_default())
+                (price, (price.get() as f64).max(1.0).ln() - above, examples.value(*number).unwrap_or_default())
             });
             measure::measure_prices(&scored.collect::<Vec<_>>(), base)
         }
@@ -290,7 +290,7 @@ fn without(kind: ModelKind) -> f64 {
     match kind {
         ModelKind::Click => f64::from(CTR_PPB) / 1e9,
         ModelKind::Conversion => f64::from(CVR_PPB) / 1e9,
-        ModelKind::Price => (PRICE_MICROS as f64).ln(),
+        ModelKind::Price => (PRICE_MICROS.get() as f64).ln(),
     }
 }
 

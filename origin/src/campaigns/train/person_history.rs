@@ -93,9 +93,9 @@ impl HistoryReplay {
             for action in of_minute.iter().filter(chosen) {
                 let fatigue = self.fatigue(action.entity, now);
                 let outcome = self.outcomes.get(&insertion_of(action)).copied().unwrap_or_default();
-                let value = outcome.bought.map(|(count, value)| value / i64::from(count.max(1)));
+                let value = outcome.bought.map(|(count, value)| value.part(1, count.max(1).into()));
                 let moment = ImpressionFeatures::new(&features, action.view_type, &fatigue);
-                to.push(moment, action.entity, &self.set, outcome.came, value.filter(|value| *value > 0));
+                to.push(moment, action.entity, &self.set, outcome.came, value.filter(|value| *value > Micros::ZERO));
             }
             of_minute.iter().for_each(|action| self.note(action));
             last = Some(now);

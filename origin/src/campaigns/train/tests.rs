@@ -1,6 +1,7 @@
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
 use crate::store::VisitorRow;
+use causeway_shared::base::ids::Micros;
 use std::collections::BTreeMap;
 
 use causeway_shared::ads::model::features::{CLICKED, ImpressionFeatures, windows};
@@ -156,7 +157,7 @@ fn an_outcome_without_any_observation_has_a_small_probability() {
     assert_eq!(report.parts[1].outcome, PartVerdict::TooFew);
     // Thousands of clicks without a conversion: less than the default of one in a hundred, but not 0.
     assert!((10_000..1_000_000).contains(&score.cvr_ppb()), "{}", score.cvr_ppb());
-    assert!((9_990_000..10_010_000).contains(&score.price_micros()), "{}", score.price_micros());
+    assert!((9_990_000..10_010_000).contains(&score.price_micros().get()), "{}", score.price_micros());
 }
 
 /// Score of an ad for a new person by the trained model, and the report of the training.
@@ -179,7 +180,7 @@ fn price_of(values: &[i64]) -> i64 {
     for row in places.iter().zip(values) {
         conn.execute("INSERT INTO purchases VALUES (?1, 1, ?2)", row).unwrap();
     }
-    scored(&market).0.price_micros()
+    scored(&market).0.price_micros().get()
 }
 
 #[test]
@@ -195,7 +196,7 @@ fn a_few_purchases_of_very_different_value_give_no_price_far_from_all_of_them() 
     let half = price_of(&many);
     assert!((5_000_000..20_000_000).contains(&half), "{half}");
     // One page with an absurd value has no more weight than a hundred purchases.
-    let lied = |n: usize| price_of(&[vec![20_000_000; n], vec![limits::VALUE_MICROS]].concat());
+    let lied = |n: usize| price_of(&[vec![20_000_000; n], vec![limits::VALUE_MICROS.get()]].concat());
     let (among_few, among_many) = (lied(9), lied(600));
     assert!((10_000_000..30_000_000).contains(&among_few), "{among_few}");
     assert!((19_000_000..30_000_000).contains(&among_many), "{among_many}");
@@ -281,7 +282,7 @@ fn clicks_conversions_and_purchases_are_of_the_insertion_they_came_from() {
         // The same action under another visitor counts once.
         action(3, ActionType::IMPRESSION, 1, at(5, 1)),
     ];
-    let bought = |minute, count, value| MinutePurchases { minute: Minute(minute), count, value };
+    let bought = |minute, count, micros| MinutePurchases { minute: Minute(minute), count, value: Micros::new(micros) };
     let purchases = vec![bought(at(0, 0), 1, 99), bought(at(1, 1), 2, 600), bought(at(2, 900), 1, 7)];
     let came = |action_types: &[ActionType]| {
         let person = PersonHistory {
@@ -297,7 +298,7 @@ fn clicks_conversions_and_purchases_are_of_the_insertion_they_came_from() {
         assert_eq!(examples.clicked(Minute(at(1, 70))), [0], "its conversion may still come");
         let of = |number| {
             let came = examples.result_of(number);
-            (came.clicked, came.converted, examples.value(number))
+            (came.clicked, came.converted, examples.value(number).map(Micros::get))
         };
         (0..u32::try_from(examples.len()).unwrap()).map(of).collect::<Vec<_>>()
     };

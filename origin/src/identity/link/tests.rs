@@ -88,13 +88,13 @@ fn an_order_of_two_browsers_counts_once_for_their_person_and_undoing_the_merge_r
     origin.now = later;
     origin.settle(&mut kv);
     let sums =
-        |origin: &Origin, v| (origin.view("demo", visitor(v)).purchases, origin.view("demo", visitor(v)).revenue);
+        |origin: &Origin, v| (origin.view("demo", visitor(v)).purchases, origin.view("demo", visitor(v)).revenue.get());
     let of_edge = |kv: &BTreeMap<_, _>, v| {
         let mut view = JoinedView::default();
         view.add_snapshot(snapshot(kv, visitor(v)));
         let counted = view.of(visitor(v));
         let bought = counted.within(PURCHASE, Minute(Minute::at(NOW).0 - 60), Minute(Minute::at(NOW).0 + 60));
-        ((counted.totals().purchases, counted.totals().revenue), bought.map(EventCount::least))
+        ((counted.totals().purchases, counted.totals().revenue.get()), bought.map(EventCount::least))
     };
     assert_eq!([A, B].map(|v| sums(&origin, v)), [(3, 12), (1, 8)]);
     origin.send("demo", &[origin.login(visitor(A), 5, later, "anna"), origin.login(visitor(B), 5, later, "anna")]);

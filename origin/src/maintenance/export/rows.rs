@@ -66,7 +66,7 @@ pub(super) fn profile_cells(core: &Profile) -> [FileCell; 6] {
         pages,
         sessions,
         purchases,
-        FileCell::Int(totals.revenue),
+        FileCell::Int(totals.revenue.get()),
     ]
 }
 

@@ -30,7 +30,7 @@ pub(super) struct EventLine {
     pub(super) session: Option<u64>,
     pub(super) name: Option<String>,
     #[serde(deserialize_with = "read_optional_whole")]
-    pub(super) value_micros: Option<Micros>,
+    pub(super) value_micros: Option<i64>,
     #[serde(deserialize_with = "read_order_id")]
     pub(super) order_id: Option<String>,
     pub(super) properties: Option<Map<String, Value>>,
@@ -115,7 +115,7 @@ impl EventLine {
         let mut properties = self.properties.unwrap_or_default();
         let micros = properties.remove("value_micros").filter(|value| !value.is_null());
         let value = match (self.value_micros, micros, properties.get("value")) {
-            (Some(value), ..) => Some(value),
+            (Some(value), ..) => Some(Micros::new(value)),
             (None, Some(micros), _) => Some(read_amount(&micros, 1.0)?),
             (None, None, Some(value)) if name == PURCHASE => Some(read_amount(value, 1e6)?),
             (None, None, _) => None,

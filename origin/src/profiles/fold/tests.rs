@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use causeway_shared::base::ids::{Millis, VisitorId};
+use causeway_shared::base::ids::{Micros, Millis, VisitorId};
 use causeway_shared::base::limits;
 use causeway_shared::base::time::{DAY_MS, Day, Minute};
 use causeway_shared::facts::actions::PackedActions;
@@ -52,7 +52,7 @@ fn a_purchase_sent_twice_counts_once_everywhere() {
     let buy = purchase(visitor(1), 1, NOW, 19_990_000);
     origin.send("demo", std::slice::from_ref(&buy));
     origin.send("demo", &[buy.clone(), buy]);
-    let expected = ProfileTotals { purchases: 1, revenue: 19_990_000, ..ProfileTotals::default() };
+    let expected = ProfileTotals { purchases: 1, revenue: Micros::new(19_990_000), ..ProfileTotals::default() };
     assert_eq!(origin.profile("demo", visitor(1)).totals(), expected);
     assert_eq!(origin.view("demo", visitor(1)), expected);
 }

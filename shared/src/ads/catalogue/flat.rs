@@ -8,7 +8,7 @@ use bytestring::ByteString;
 
 use super::{Bid, CapMode, CapRule, Catalogue, Targets};
 use crate::ads::budget::CampaignBudget;
-use crate::base::ids::Millis;
+use crate::base::ids::{Micros, Millis};
 use crate::facts::actions::{ActionType, TimeWindow};
 use crate::facts::offer_slots::RecipientLimit;
 use crate::settings::vocabulary::Vocabulary;
@@ -139,7 +139,7 @@ impl FlatCatalogue {
                 advertiser: *advertiser,
                 target: making.target(target),
                 runs: campaign.runs(),
-                bid: campaign.bid.unwrap_or(Bid::CpmMicros(0)),
+                bid: campaign.bid.unwrap_or(Bid::CpmMicros(Micros::ZERO)),
                 roadblock: campaign.roadblock,
                 strict: campaign.cap_mode == CapMode::Strict,
                 paced: CampaignBudget::of(campaign).is_some(),

@@ -1,5 +1,6 @@
 //! Checks of a catalogue's rows; each problem names its path.
 
+use crate::base::ids::Micros;
 use std::collections::BTreeSet;
 
 use super::{Ad, Campaign, CapMode, CapRule, Row};
@@ -64,7 +65,7 @@ impl Campaign {
         for (field, budget) in
             [("budget_micros", self.budget_micros), ("daily_budget_micros", self.daily_budget_micros)]
         {
-            if budget.is_some_and(|budget| !(1..=limits::BUDGET_MICROS).contains(&budget)) {
+            if budget.is_some_and(|budget| !(Micros::new(1)..=limits::BUDGET_MICROS).contains(&budget)) {
                 found.say(format!("{at}.{field}"), format!("1 to {} micros are needed", limits::BUDGET_MICROS));
             }
         }

@@ -16,7 +16,7 @@ pub const CTR_PPB: u32 = 1_000_000;
 /// Default conversion rate without a model: one conversion per hundred clicks, in billionths.
 pub const CVR_PPB: u32 = 10_000_000;
 /// Default value of a conversion without a model: ten units of currency, in micros.
-pub const PRICE_MICROS: Micros = 10_000_000;
+pub const PRICE_MICROS: Micros = Micros::new(10_000_000);
 
 /// A model prepared for the ads of one catalogue; prepared once, when either is loaded.
 #[derive(Debug, Clone)]
@@ -68,30 +68,21 @@ impl<'a> AdWorth<'a> {
         let score = || Some(self.predicting.as_ref()?.score(self.catalogue, place, view_type));
         // A thousand times a rate in billionths is a rate in millionths.
         let for_clicks =
-            |paid: i64, score: Option<Score>| part(paid, score.map_or(CTR_PPB, Score::ctr_ppb).into(), 1_000_000);
-        let for_conversions = |paid: i64, score: Option<Score>| {
-            part(for_clicks(paid, score), score.map_or(CVR_PPB, Score::cvr_ppb).into(), 1_000_000_000)
+            |paid: Micros, score: Option<Score>| paid.part(score.map_or(CTR_PPB, Score::ctr_ppb).into(), 1_000_000);
+        let for_conversions = |paid: Micros, score: Option<Score>| {
+            for_clicks(paid, score).part(score.map_or(CVR_PPB, Score::cvr_ppb).into(), 1_000_000_000)
         };
-        let worth = match bid {
+        let worth: Micros = match bid {
             Bid::CpmMicros(micros) => micros,
             Bid::CpcMicros(micros) => for_clicks(micros, score()),
             Bid::CpaMicros(micros) => for_conversions(micros, score()),
             Bid::SharePpm(share) => {
                 let score = score();
-                for_conversions(part(score.map_or(PRICE_MICROS, Score::price_micros), share, 1_000_000), score)
+                for_conversions(score.map_or(PRICE_MICROS, Score::price_micros).part(share, 1_000_000), score)
             }
         };
-        u64::try_from(worth).unwrap_or(0)
+        worth.unsigned()
     }
-}
-
-/// `of × times ÷ by`, rounded towards zero.
-fn part(of: i64, times: i64, by: i64) -> i64 {
-    // The common case avoids a division of 128 bits, which WebAssembly and most processors lack.
-    if let Some(product) = of.checked_mul(times) {
-        return product / by;
-    }
-    i64::try_from(i128::from(of) * i128::from(times) / i128::from(by)).unwrap_or(i64::MAX)
 }
 
 impl<'a> CallPredictor<'a> {

@@ -110,7 +110,7 @@ fn a_model_without_weights_is_the_base_rate() {
     let person = PersonFeatures { now: Minute(5), devices: 1, segments: &[], last: None };
     let score = scorer.score(scorer.person(&person), &AdScore::default(), ViewType(0), &Fatigue::default());
     assert_eq!((score.ctr_ppb() / 10_000, score.cvr_ppb()), (1_000, 500_000_000));
-    assert_eq!(score.price_micros() / 10_000, 1_999);
+    assert_eq!(score.price_micros().get() / 10_000, 1_999);
 }
 
 #[test]
@@ -186,5 +186,5 @@ fn the_largest_model_has_room_and_its_sums_do_not_overflow() {
     let person = PersonFeatures { now: Minute(9), devices: 9, segments: &segments, last: None };
     let score = scorer.score(scorer.person(&person), &scorer.ad(AdEntity::default()), ViewType(1), &Fatigue::default());
     assert_eq!([score.ctr_ppb(), score.cvr_ppb()], [0; 2], "far below, not wrapped to above");
-    assert_eq!(score.price_micros(), 0);
+    assert_eq!(score.price_micros(), Micros::new(0));
 }

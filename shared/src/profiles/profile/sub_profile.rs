@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 
 use super::{MissingParts, NewestFacts, ProfileTotals, SESSIONS};
-use crate::base::ids::{Millis, SessionId, SnapshotVersion};
+use crate::base::ids::{Micros, Millis, SessionId, SnapshotVersion};
 use crate::base::limits;
 use crate::base::packed::{self, PackedReader, SharedBytes};
 use crate::base::planted::{self, PlantedBug};
@@ -105,7 +105,7 @@ impl SubProfile {
             packed::put_row(&mut to, part);
         }
         [totals.pages, totals.sessions, totals.purchases].into_iter().for_each(|n| packed::put(&mut to, n));
-        packed::put_signed(&mut to, totals.revenue);
+        packed::put_signed(&mut to, totals.revenue.get());
         if let Some((first, last)) = seen {
             packed::put(&mut to, *first);
             packed::put(&mut to, last.saturating_sub(*first));
@@ -328,7 +328,7 @@ fn read_part<'a>(flags: u64, flag: u64, from: &mut PackedReader<'a>) -> Option<&
 
 fn read_totals(packed: &mut PackedReader<'_>) -> Option<ProfileTotals> {
     let (pages, sessions, purchases) = (packed.number()?, packed.number()?, packed.number()?);
-    Some(ProfileTotals { pages, sessions, purchases, revenue: packed.signed()? })
+    Some(ProfileTotals { pages, sessions, purchases, revenue: Micros::new(packed.signed()?) })
 }
 
 impl NewestNames {

@@ -103,7 +103,7 @@ fn ask(world: &mut World, tenant: usize, cookie: &str, of: &BTreeMap<VisitorId, 
     let sum = |field: fn(&crate::model::Sums) -> i64| -> i64 {
         person.members.iter().map(|v| field(&world.model.sums(&(setup::tenant(tenant), *v)))).sum()
     };
-    let expected = (sum(|s| s.pages.cast_signed()), sum(|s| s.purchases.cast_signed()), sum(|s| s.revenue));
+    let expected = (sum(|s| s.pages.cast_signed()), sum(|s| s.purchases.cast_signed()), sum(|s| s.revenue.get()));
     let number = |name: &str| body["view"][name].as_i64().unwrap_or(-1);
     let found = (number("pages"), number("purchases"), number("revenue_micros"));
     (found != expected).then(|| format!("{visitor} gets {found:?} for its person; the model says {expected:?}"))

@@ -74,7 +74,7 @@ pub fn converged(world: &mut World) -> Vec<String> {
         let read = person_results::load_sums(conn, known.no, EXPERIMENT).unwrap_or_default();
         let sum = |hours: &BTreeMap<_, person_results::HourSums>| {
             let all = hours.values().fold(person_results::HourSums::default(), |sum, hour| sum.plus(1, *hour));
-            [all.exposed, all.cohort_converted, all.cohort_conversions, all.cohort_revenue]
+            [all.exposed, all.cohort_converted, all.cohort_conversions, all.cohort_revenue.get()]
         };
         // For an event that was sent again, the order of purchase and exposure is not known.
         if !model.knows_purchases(&tenant) {
@@ -105,7 +105,7 @@ fn expected(model: &Model, tenant: &TenantId) -> Sums {
         }
         // Only a purchase after the exposure is a conversion.
         let bought = facts.iter().filter(|fact| fact.at.min(fact.received) >= at).filter_map(|fact| match &fact.what {
-            FactKind::Track { name, value, .. } if name == PURCHASE => Some(value.unwrap_or(0)),
+            FactKind::Track { name, value, .. } if name == PURCHASE => Some(value.unwrap_or_default().get()),
             _ => None,
         });
         let bought: Vec<i64> = bought.collect();
