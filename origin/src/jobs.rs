@@ -22,9 +22,9 @@ use crate::store::TenantNo;
 
 /// Longest pause after a failed or interrupted run, in milliseconds. The pause is the job's interval if that is
 /// shorter.
-const RETRY_MS: Millis = HOUR_MS;
+const RETRY_MS: u64 = HOUR_MS;
 /// Pause after a failed run of a job that runs when its work is due, in milliseconds.
-const AGAIN_MS: Millis = 1_000;
+const AGAIN_MS: u64 = 1_000;
 
 /// The newest run of a job, without dry runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,7 +54,7 @@ pub struct Timer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TimerCondition {
     /// Interval between runs in milliseconds; `None` means never.
-    Every(Option<Millis>),
+    Every(Option<u64>),
     /// Time from which the job is due; `None` means never.
     At(Option<Millis>),
 }

@@ -14,9 +14,9 @@ use crate::dice::Dice;
 use crate::world::{BEGIN, Failed, World, engine};
 
 /// Time for which a location caches a KV value.
-const CACHE_MS: Millis = 60_000;
+const CACHE_MS: u64 = 60_000;
 /// Interval at which facts arrive and due KV keys are written.
-const SYNC_MS: Millis = 10_000;
+const SYNC_MS: u64 = 10_000;
 const MINUTES: u64 = 1_440;
 const CAMPAIGN: u32 = 1;
 /// Price of an impression in billionths of the currency: a CPM of 1.

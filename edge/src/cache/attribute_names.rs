@@ -9,7 +9,7 @@ use causeway_shared::facts::attributes::NameDictionary;
 use causeway_shared::wire::{self, kv_keys};
 
 /// Time for which cached names are used, in milliseconds.
-const FRESH_MS: Millis = 60_000;
+const FRESH_MS: u64 = 60_000;
 /// Tenants whose names are cached.
 const CACHED_TENANTS: usize = 8;
 

@@ -70,7 +70,7 @@ impl CookieJar {
     }
 }
 
-fn publish_delay_ms(site: &Site) -> Millis {
+fn publish_delay_ms(site: &Site) -> u64 {
     u64::from(site.tenant.publish_delay_s) * 1000
 }
 

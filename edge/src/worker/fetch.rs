@@ -1,6 +1,5 @@
 //! One request: gather the input, let the engine decide, apply the result.
 
-use causeway_shared::base::ids::Millis;
 use causeway_shared::base::limits;
 use causeway_shared::wire::outbox_drain;
 use js_sys::Uint8Array;
@@ -22,9 +21,9 @@ use crate::http::request::RequestTarget;
 use crate::http::unserved::{UnservedReason, answer_rate_limited, answer_unserved};
 
 /// Deadline of a whole body, in milliseconds. A client that sends more slowly is not a page.
-const BODY_MS: Millis = 30_000;
+const BODY_MS: u64 = 30_000;
 /// Deadline of all waits before a decision, in milliseconds, so that an answer leaves within 200 ms.
-const DECISION_MS: Millis = 180;
+const DECISION_MS: u64 = 180;
 /// Deadline of one object's call, in milliseconds.
 const OBJECT_MS: f64 = 100.0;
 /// Deadline of the object call of an impression, in milliseconds. The page does not wait for the picture, and a distant

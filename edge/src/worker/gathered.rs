@@ -8,7 +8,7 @@ use crate::http::answer::FactsMessage;
 
 /// Time after which another request sends the gathered facts, in milliseconds, because the platform has ended the
 /// request that should have sent them.
-const OVERDUE_MS: Millis = 1_000;
+const OVERDUE_MS: u64 = 1_000;
 
 /// Most bytes of one queue call. The platform's own bound is 256 KB.
 const CALL_BYTES: usize = 200_000;

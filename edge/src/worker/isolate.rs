@@ -16,7 +16,7 @@ const DRAWN_BYTES: usize = 4_096;
 /// Most late reads that may continue after their answers. Each may hold 4 MB, and an isolate has 128 MB.
 const LATE_READS: usize = 8;
 /// Time for which the platform lets a read continue after the answer, in milliseconds.
-const LATE_READ_MS: Millis = 30_000;
+const LATE_READ_MS: u64 = 30_000;
 
 /// The state of one instance.
 pub(super) struct Isolate {

@@ -18,12 +18,12 @@ use crate::objects::object_call::{InvalidObjectCall, ObjectCall, ObjectNext};
 use crate::objects::offers::{self, RowWrite};
 use crate::objects::strict_caps;
 
-const DAY_MS: Millis = 86_400_000;
+const DAY_MS: u64 = 86_400_000;
 /// Time after the last call for which a strict-cap object is stored. The longest window of a cap is 30 days.
-const STRICT_CAP_LIFE_MS: Millis = 31 * DAY_MS;
+const STRICT_CAP_LIFE_MS: u64 = 31 * DAY_MS;
 /// Time for which an offer object stores a visitor's row. By then snapshots contain the code, and a given code stays
 /// given.
-const OFFER_ROW_LIFE_MS: Millis = 31 * DAY_MS;
+const OFFER_ROW_LIFE_MS: u64 = 31 * DAY_MS;
 
 /// Calls an object, within `ms` milliseconds. `None` if it fails, is late or is not bound.
 pub(super) async fn ask_object(env: &Env, scope: &EventScope, call: &ObjectCall, ms: f64) -> Option<Vec<u8>> {

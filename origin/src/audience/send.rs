@@ -298,7 +298,7 @@ pub fn list_sends(conn: &Connection, tenant: Option<TenantNo>) -> Result<Vec<Sen
 }
 
 /// Longest pause of a send, in milliseconds. A later due time was set by a clock that was ahead, and counts as due.
-const FAR_MS: Millis = 86_400_000;
+const FAR_MS: u64 = 86_400_000;
 
 /// The sends that are due, ordered by due time.
 ///

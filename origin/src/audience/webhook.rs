@@ -25,14 +25,14 @@ pub(crate) enum WebhookAnswer {
     /// The receiver accepts no more messages for now: status 429, or status 503 with a delay.
     Busy {
         /// Requested delay in milliseconds.
-        after: Option<Millis>,
+        after: Option<u64>,
     },
     /// The POST failed and may be retried.
     Later {
         /// The reason.
         why: String,
         /// Requested delay in milliseconds.
-        after: Option<Millis>,
+        after: Option<u64>,
     },
 }
 
@@ -98,7 +98,7 @@ impl Webhook {
 }
 
 /// The delay in milliseconds of a `retry-after` header: seconds, or a date (RFC 9110, section 10.2.3).
-fn retry_after(text: &str, now: Millis) -> Option<Millis> {
+fn retry_after(text: &str, now: Millis) -> Option<u64> {
     let wait = match text.trim().parse::<u64>() {
         Ok(seconds) => seconds.saturating_mul(1_000),
         Err(_) => {

@@ -16,8 +16,8 @@ static BEGAN: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 /// Milliseconds of a monotonic clock that starts at 1 in this process; for ages within the process.
 #[must_use]
-pub fn steady_now() -> Millis {
-    Millis::try_from(BEGAN.elapsed().as_millis()).map_or(Millis::MAX, |ms| ms.saturating_add(1))
+pub fn steady_now() -> u64 {
+    u64::try_from(BEGAN.elapsed().as_millis()).map_or(u64::MAX, |ms| ms.saturating_add(1))
 }
 
 /// Random bytes from the operating system.

@@ -5,7 +5,6 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use causeway_shared::base::ids::Millis;
 use causeway_shared::base::limits;
 use causeway_shared::base::problems::ConfigProblem;
 use causeway_shared::base::time::DAY_MS;
@@ -29,9 +28,9 @@ pub struct Config {
     /// The key file.
     pub keys: PathBuf,
     /// Pause before a change is published to the person's other visitors, in milliseconds.
-    pub sibling_publish_ms: Millis,
+    pub sibling_publish_ms: u64,
     /// Time until every location of the edge shows a KV write, in milliseconds.
-    pub kv_settled_ms: Millis,
+    pub kv_settled_ms: u64,
     /// Log filter, in `tracing`'s directives.
     pub log: String,
     /// Form of the log lines.
@@ -197,7 +196,7 @@ impl HttpTable {
 }
 
 /// Longest interval of a job: one year.
-const MOST_EVERY_MS: Millis = 365 * DAY_MS;
+const MOST_EVERY_MS: u64 = 365 * DAY_MS;
 
 impl Config {
     /// Reads the file and applies environment variables over it.
@@ -354,8 +353,8 @@ impl ConfigFile {
             listen: self.listen,
             data: self.data,
             keys: self.keys,
-            sibling_publish_ms: Millis::from(self.sibling_publish_s) * 1_000,
-            kv_settled_ms: Millis::from(self.kv_settled_s) * 1_000,
+            sibling_publish_ms: u64::from(self.sibling_publish_s) * 1_000,
+            kv_settled_ms: u64::from(self.kv_settled_s) * 1_000,
             log: self.log,
             log_format: self.log_format,
             readers: self.readers,

@@ -1,7 +1,5 @@
 //! Conversions between unsigned counts or times and SQLite's signed integers of 64 bits.
 
-use causeway_shared::base::ids::Millis;
-
 /// A count or time for SQLite; a value above `i64::MAX` becomes `i64::MAX`.
 #[must_use]
 pub fn signed(n: u64) -> i64 {
@@ -10,6 +8,6 @@ pub fn signed(n: u64) -> i64 {
 
 /// A count or time from SQLite; a negative value becomes 0.
 #[must_use]
-pub fn unsigned(n: i64) -> Millis {
+pub fn unsigned(n: i64) -> u64 {
     u64::try_from(n).unwrap_or(0)
 }

@@ -227,7 +227,7 @@ impl Default for JobIntervals {
 impl JobIntervals {
     /// Interval of a job in milliseconds; `None`: the timer never starts it.
     #[must_use]
-    pub fn of(&self, job: JobKind) -> Option<Millis> {
+    pub fn of(&self, job: JobKind) -> Option<u64> {
         let hours = match job {
             JobKind::Trim => self.trim_hours,
             JobKind::Retention => self.retention_hours,

@@ -142,9 +142,9 @@ pub const REASONS: [&str; 14] = [
 /// Greatest age, in milliseconds, of the last sync that agreed with this clock for a date to count as confirmed. Jobs
 /// that delete by age, and HTTP calls that end a history, need a confirmed date. After a jump of the clock no sync is
 /// accepted, and one day more is harmless.
-pub(crate) const VOUCHED_MS: Millis = DAY_MS;
+pub(crate) const VOUCHED_MS: u64 = DAY_MS;
 /// Most that this clock may be before that sync, in milliseconds; a correct clock is corrected by less.
-pub(crate) const BACK_MS: Millis = 10 * MINUTE_MS;
+pub(crate) const BACK_MS: u64 = 10 * MINUTE_MS;
 /// Ages from which docs/DEPLOY.md calls a fact in the queue, and a due KV key, late.
 const LATE_FACTS_MS: u64 = 60_000;
 const LATE_KEYS_MS: u64 = 120_000;

@@ -60,7 +60,7 @@ impl BuiltAllocation {
 
 /// Age from which an allocation is renewed. It is less than a minute, because a run each minute may come slightly
 /// early.
-const DUE_MS: Millis = limits::ALLOCATION_MS * 9 / 10;
+const DUE_MS: u64 = limits::ALLOCATION_MS * 9 / 10;
 
 /// Renews the allocations that are a minute old, of tenants that have or had one. A tenant with unreadable data retains
 /// its last published allocation and does not affect other tenants.

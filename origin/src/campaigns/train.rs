@@ -51,7 +51,7 @@ pub struct Options {
     /// Most actions read. A share of the people is drawn from a larger store. Each action takes 28 bytes of memory.
     pub most: u64,
     /// Lifetime of the model in milliseconds.
-    pub life_ms: Millis,
+    pub life_ms: u64,
     /// Action types that are conversions, in addition to purchases within a day after a click. Only these purchases are
     /// paid for.
     pub conversions: Vec<ActionType>,

@@ -4,7 +4,7 @@
 use causeway_shared::base::ids::VisitorId;
 use std::collections::BTreeSet;
 
-use causeway_shared::base::ids::{FactId, Millis};
+use causeway_shared::base::ids::FactId;
 use causeway_shared::base::limits;
 use rusqlite::OptionalExtension as _;
 
@@ -40,7 +40,7 @@ pub(crate) fn announce_change(group: &WriteTxn<'_>, change: PersonChange) -> Res
 }
 
 /// Pause after which the next sweep continues, however many keys are due, in milliseconds.
-const OVERDUE_MS: Millis = 60_000;
+const OVERDUE_MS: u64 = 60_000;
 
 /// An erasure: its tenant and receipt.
 type Erasure = (TenantNo, FactId);

@@ -98,7 +98,7 @@ pub(crate) const PEOPLE: u32 = 1_000;
 
 /// Largest correction of a healthy clock, in milliseconds. A run that began further in the future was begun by a wrong
 /// clock.
-pub(crate) const AHEAD_MS: Millis = 10 * 60_000;
+pub(crate) const AHEAD_MS: u64 = 10 * 60_000;
 
 /// Reason why a run that deletes by age must not continue: its start lies in the future.
 pub(crate) fn clock_warning(run: &JobRun, now: Millis) -> Option<String> {

@@ -36,7 +36,7 @@ mod published;
 mod scrubbed;
 mod sent;
 
-fn timer(job: JobKind, every: impl Into<Option<Millis>>, last: Option<(Millis, Millis, Option<RunOutcome>)>) -> Timer {
+fn timer(job: JobKind, every: impl Into<Option<u64>>, last: Option<(Millis, Millis, Option<RunOutcome>)>) -> Timer {
     let last = last.map(|(started, ended, outcome)| LastRun { started, ended, outcome });
     Timer { job, tenant: None, when: TimerCondition::Every(every.into()), last }
 }

@@ -12,7 +12,7 @@ use crate::outbox::queue::{LATE_MS, LEASE_MS, TIMERS, fire_timers, forget_settle
 use crate::store::tables::{outbox, standing, visitors};
 use std::collections::{BTreeMap, BTreeSet};
 
-use causeway_shared::base::ids::{Millis, VisitorId};
+use causeway_shared::base::ids::VisitorId;
 use causeway_shared::base::limits;
 use causeway_shared::base::planted::{self, PlantedBug};
 use causeway_shared::wire::sync::KvWrite;
@@ -37,7 +37,7 @@ use crate::store::write_txn::WriteTxn;
 use crate::store::{PersonNo, StoreError, TenantNo};
 
 /// Pause before a value that could not be built is tried again, in milliseconds.
-const RETRY_MS: Millis = 60_000;
+const RETRY_MS: u64 = 60_000;
 
 /// Puts the changes of this transaction in the outbox: a visitor's own snapshot now, its siblings' after their person's
 /// pause, and all snapshots of a person now if a visitor left it.

@@ -19,10 +19,10 @@ use crate::store::tables::{catalogue_codes, catalogue_current, catalogues, outbo
 pub fn is_ahead(
     conn: &Connection,
     now: Millis,
-    sibling_publish_ms: Millis,
-    kv_settled_ms: Millis,
+    sibling_publish_ms: u64,
+    kv_settled_ms: u64,
 ) -> Result<bool, StoreError> {
-    let after = |wait: Millis| signed(now.saturating_add(wait).saturating_add(STEP_MS));
+    let after = |wait: u64| signed(now.saturating_add(wait).saturating_add(STEP_MS));
     let [late, siblings, settled] = [LATE_MS, sibling_publish_ms, kv_settled_ms].map(after);
     let waits =
         conn.prepare_cached(people::PEOPLE_OR_VERIFICATIONS_AHEAD)?.query_row((siblings, settled), |row| row.get(0))?;
@@ -36,13 +36,8 @@ pub fn is_ahead(
 ///
 /// # Errors
 /// [`StoreError::Sqlite`].
-pub fn set_back(
-    conn: &Connection,
-    now: Millis,
-    sibling_publish_ms: Millis,
-    kv_settled_ms: Millis,
-) -> Result<(), StoreError> {
-    let after = |wait: Millis| signed(now.saturating_add(wait));
+pub fn set_back(conn: &Connection, now: Millis, sibling_publish_ms: u64, kv_settled_ms: u64) -> Result<(), StoreError> {
+    let after = |wait: u64| signed(now.saturating_add(wait));
     let (step, kept) = (signed(STEP_MS), signed(limits::CATALOGUE_KEEP_MS));
     conn.execute(
         outbox::OUTBOX_CAP_DUE,

@@ -13,18 +13,18 @@ use causeway_shared::base::limits;
 use causeway_shared::base::planted::{self, PlantedBug};
 
 /// Time in which a consumer must acknowledge its leased keys, in milliseconds.
-pub const LEASE_MS: Millis = 60_000;
+pub const LEASE_MS: u64 = 60_000;
 
 /// Time after its hand-out in which an unacknowledged write may still arrive, in milliseconds: the platform ends a
 /// consumer after 15 minutes.
-pub const LATE_MS: Millis = 15 * 60_000;
+pub const LATE_MS: u64 = 15 * 60_000;
 
 /// Shortest time between two writes of a key, in milliseconds (the platform allows one a second).
-pub const KEY_PAUSE_MS: Millis = 1_000;
+pub const KEY_PAUSE_MS: u64 = 1_000;
 
 /// A clock that was set back by less is waited for, in milliseconds, because it may be right again before its times are
 /// over.
-pub const STEP_MS: Millis = LATE_MS;
+pub const STEP_MS: u64 = LATE_MS;
 
 /// Most people whose siblings one call puts in the outbox.
 pub(crate) const TIMERS: u32 = 64;

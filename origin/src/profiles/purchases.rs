@@ -12,7 +12,7 @@ use crate::store::tables::{orders_paid, purchases, purchases_unpaid, visitors};
 use crate::store::{PersonNo, StoreError, TenantNo, VisitorRow, minute_of_key};
 
 /// Time that an unpaid purchase waits for its click, in milliseconds.
-const WAIT_MS: Millis = 86_400_000;
+const WAIT_MS: u64 = 86_400_000;
 /// Most waiting purchases of a visitor; a click reads those of the whole person.
 const WAITING: u32 = 100;
 

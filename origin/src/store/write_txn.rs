@@ -23,9 +23,9 @@ pub struct TxnRules {
     /// The configured tenants.
     pub tenants: Tenants,
     /// Pause before a change is published to the person's other visitors, in milliseconds.
-    pub sibling_publish_ms: Millis,
+    pub sibling_publish_ms: u64,
     /// Time until every location of the edge shows a KV write, in milliseconds.
-    pub kv_settled_ms: Millis,
+    pub kv_settled_ms: u64,
     /// The journal of erasures, outside the store.
     pub journal: ErasureJournal,
 }

@@ -74,7 +74,7 @@ mod tests {
     #[test]
     fn a_pace_goes_in_a_straight_line_for_a_minute_and_stays() {
         let pace = CampaignPace { from: 1_000_000, to: 400_000 };
-        let at = |after: Millis| pace.at(5_000, 5_000 + after);
+        let at = |after: u64| pace.at(5_000, 5_000 + after);
         assert_eq!([at(0), at(30_000), at(60_000), at(600_000)], [1_000_000, 700_000, 400_000, 400_000]);
         assert_eq!(pace.at(5_000, 0), 1_000_000, "a clock that is behind");
         assert_eq!(CampaignPace { from: u32::MAX, to: u32::MAX }.at(0, 0), ALL_CALLS);

@@ -22,9 +22,9 @@ const MICRO: Nanos = 1_000;
 
 /// Shortest time over which the remaining budget is spread, because the amount spent is reported with a delay of more
 /// than a minute.
-const HORIZON_MS: Millis = 5 * MINUTE_MS;
+const HORIZON_MS: u64 = 5 * MINUTE_MS;
 /// Time over which a pace remembers spend and participation.
-const MEMORY_MS: Millis = 4 * MINUTE_MS;
+const MEMORY_MS: u64 = 4 * MINUTE_MS;
 /// A pace looks further back than [`MEMORY_MS`] until it covers about this many billed events.
 const EVENTS: u64 = 8;
 /// First pace of a campaign without a history: one call in a thousand, in millionths.
@@ -189,7 +189,7 @@ impl BudgetPacer {
 
     /// Recent spend and participation, with the new amounts added. Without new participation nothing fades, so that a
     /// campaign that was stopped can resume from its history.
-    fn fade(&self, elapsed: Millis, part: u64, unit: Nanos, new: Nanos) -> (Nanos, u64) {
+    fn fade(&self, elapsed: u64, part: u64, unit: Nanos, new: Nanos) -> (Nanos, u64) {
         if part == 0 {
             return (self.spend.saturating_add(new), self.part);
         }

@@ -1,17 +1,17 @@
 //! Coarse times since 2019-01-01T00:00Z, small enough to be stored by the thousand, and the lengths of time units.
 
-/// Milliseconds since the Unix epoch.
+/// A point in time: milliseconds since the Unix epoch. A length of time is a `u64` whose name ends with `_ms`.
 pub type Millis = u64;
 
 /// 2019-01-01T00:00:00Z in milliseconds since the Unix epoch.
 pub const EPOCH_MS: Millis = 1_546_300_800_000;
 
 /// Milliseconds of a minute.
-pub const MINUTE_MS: Millis = 60_000;
+pub const MINUTE_MS: u64 = 60_000;
 /// Milliseconds of an hour.
-pub const HOUR_MS: Millis = 60 * MINUTE_MS;
+pub const HOUR_MS: u64 = 60 * MINUTE_MS;
 /// Milliseconds of a day of 24 hours.
-pub const DAY_MS: Millis = 24 * HOUR_MS;
+pub const DAY_MS: u64 = 24 * HOUR_MS;
 /// Minutes of a UTC day.
 pub const DAY_MINUTES: u32 = 1_440;
 

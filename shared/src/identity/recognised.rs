@@ -57,7 +57,7 @@ impl RecognisedVisitor {
     /// Remembers the login that the pending siblings come from. After an hour a newer login replaces it, because the
     /// first may have been lost.
     fn name_login(&mut self, facts: &[Fact]) {
-        const LOST_MS: Millis = 3_600_000;
+        const LOST_MS: u64 = 3_600_000;
         let login = facts.iter().find(|fact| matches!(fact.what, FactKind::Alias { .. }));
         let stands = self.cookie.login.is_some_and(|(received, _)| self.now.saturating_sub(received) < LOST_MS);
         if let Some(login) = login.filter(|_| !stands && !self.cookie.pending.is_empty()) {

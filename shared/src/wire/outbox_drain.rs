@@ -14,14 +14,14 @@ pub const MAX_RETRIES: u32 = 100;
 /// Longest pause before a retry, in seconds.
 pub const RETRY_MOST_S: u32 = 300;
 /// Time limit for the origin's answer to a sync, in milliseconds.
-pub const ORIGIN_TIMEOUT_MS: Millis = 10_000;
+pub const ORIGIN_TIMEOUT_MS: u64 = 10_000;
 /// Time limit for all KV reads of one request together, in milliseconds (invariant 9).
-pub const KV_DEADLINE_MS: Millis = 100;
+pub const KV_DEADLINE_MS: u64 = 100;
 
 /// Outbox entries requested with one sync.
 const DRAIN: u16 = 100;
 /// Longest duration of one drain, in milliseconds; the next trigger continues.
-const DRAIN_MS: Millis = 20_000;
+const DRAIN_MS: u64 = 20_000;
 /// Number of operations (writes, reads and syncs) after which a drain requests no more entries. The platform allows
 /// 1,000 per invocation: the last batch may raise the number to 901, and one more sync and a trigger follow.
 const DRAIN_OPERATIONS: usize = 800;

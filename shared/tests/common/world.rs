@@ -28,7 +28,7 @@ use causeway_shared::wire::kv_keys::{lookup_key, snapshot_key};
 use crate::common::{MEMBER, NOW, PARTNER, alternate};
 
 /// The snapshot of a younger visitor is not read.
-pub(crate) const PUBLISH_DELAY_MS: Millis = 10_000;
+pub(crate) const PUBLISH_DELAY_MS: u64 = 10_000;
 
 /// One browser's cookie jar.
 #[derive(Debug, Clone, Default)]

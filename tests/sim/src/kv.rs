@@ -11,9 +11,9 @@ use crate::dice::Dice;
 /// Machines of one location, each with its own cache.
 const MACHINES: u64 = 2;
 /// Without faults, the longest time until a machine sees a write, and the longest life of a cached value.
-const CALM_MS: Millis = 30_000;
+const CALM_MS: u64 = 30_000;
 /// The same limit for a write or cached value that is stale by a fault; both together are ten minutes.
-const STALE_MS: Millis = 300_000;
+const STALE_MS: u64 = 300_000;
 
 /// Faults of the KV.
 #[derive(Debug, Clone, Copy, Default)]

@@ -1,8 +1,6 @@
 //! Measures by how much the impressions of an ad exceed its cap, for growing staleness, tabs, devices and copied
 //! cookies. Ledger caps and strict caps are measured in the same worlds. These worlds have no other faults.
 
-use causeway_shared::base::ids::Millis;
-
 use crate::dice::Dice;
 use crate::kv::KvFaults;
 use crate::setup::{LIMITS, Plan};
@@ -51,10 +49,10 @@ pub const PEOPLE: usize = 200;
 /// Events of each world before the faults end.
 const EVENTS: u64 = 1_200;
 /// Mean time between two pages of one browser.
-const PACE_MS: Millis = 20_000;
+const PACE_MS: u64 = 20_000;
 
 /// Time in which a person's browsers learn of each other before ads are placed.
-const SETTLED_MS: Millis = 45 * 60_000;
+const SETTLED_MS: u64 = 45 * 60_000;
 
 /// Measures one row: ledger caps first, strict caps second.
 ///

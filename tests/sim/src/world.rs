@@ -21,7 +21,7 @@ use crate::sync::{Drain, Exchange};
 use crate::{edge, objects, operators, sync};
 
 /// Time after the end of all faults within which the world must converge; messages wait for at most three hours.
-pub const CONVERGE_MS: Millis = 5 * 3_600_000;
+pub const CONVERGE_MS: u64 = 5 * 3_600_000;
 
 /// An event of the world.
 #[derive(Debug)]

@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 
 use anyhow::{Context as _, Result, ensure};
-use causeway_shared::base::ids::{AltHash, Epoch, FactId, Millis, SessionId, SnapshotVersion, TenantId, VisitorId};
+use causeway_shared::base::ids::{
+    AltHash, Epoch, FactId, Micros, Millis, SessionId, SnapshotVersion, TenantId, VisitorId,
+};
 use causeway_shared::base::{limits, random};
 use causeway_shared::facts::fact::{Fact, FactKind};
 use causeway_shared::identity::IdentityCookie;
@@ -246,7 +248,7 @@ fn sub(n: u64, now: Millis, newest: Option<NewestFacts>, more: impl Fn(SubConten
     let session = |i: u64| SessionId((now / 60_000 - i * 600) << 32 | (short(i) & 0xffff_ffff));
     let sessions = (0..limits::NEWEST_SESSIONS as u64).rev().map(session).collect();
     let content = SubContent {
-        totals: ProfileTotals { pages: 340 + n, sessions: 60 + n, purchases: 3, revenue: 129_990_000 },
+        totals: ProfileTotals { pages: 340 + n, sessions: 60 + n, purchases: 3, revenue: Micros::new(129_990_000) },
         seen: Some((now - 90 * 86_400_000, now - n * 3_600_000)),
         names: newest.map(|newest| NewestNames { sessions, newest }),
         ..SubContent::default()

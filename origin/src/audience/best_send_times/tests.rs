@@ -13,7 +13,7 @@ use crate::kv::value;
 use crate::outbox::kv_key::KvKey;
 use crate::testing::{NOW, Origin, fact, page, snapshot, visitor};
 
-const WEEK_MS: Millis = 7 * DAY_MS;
+const WEEK_MS: u64 = 7 * DAY_MS;
 
 /// A local time in 2027; day 0 is Monday, 22 February. Summer time begins five weeks later in Berlin and three weeks
 /// later in New York.

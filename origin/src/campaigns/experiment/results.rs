@@ -364,7 +364,7 @@ mod tests {
     use super::*;
     use crate::testing::{NOW, Origin, exposure, purchase, visitor, withdrawal};
 
-    const HOUR: Millis = 3_600_000;
+    const HOUR: u64 = 3_600_000;
 
     fn apply(origin: &mut Origin, shares: [u32; 2]) {
         let arm = |(id, code, share): (&str, u8, u32)| json!({ "id": id, "code": code, "share": share });

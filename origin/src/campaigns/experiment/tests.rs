@@ -16,7 +16,7 @@ use crate::testing::{
     NOW, Numbers, Origin, exposure, fact, impression, ordered, page, purchase, snapshot, visitor, withdrawal,
 };
 
-const HOUR: Millis = 3_600_000;
+const HOUR: u64 = 3_600_000;
 /// Experiment, arm, hour.
 type Place = (u32, i64, u32);
 /// Exposed people; the cohort's converted people, conversions and revenue; converted people, conversions and revenue of
@@ -92,7 +92,7 @@ fn expected(origin: &Origin, facts: &BTreeMap<FactId, Fact>, gone: &BTreeSet<Vis
 
 #[test]
 fn only_a_conversion_that_happened_after_the_exposure_counts() {
-    const DAY: Millis = 24 * HOUR;
+    const DAY: u64 = 24 * HOUR;
     let mut origin = Origin::tested();
     let converted = |origin: &Origin| -> Option<i64> {
         let read = "SELECT converted FROM experiment_people WHERE experiment = 1";

@@ -68,7 +68,7 @@ fn send_report(send: &Send, tenants: &Tenants) -> Value {
 
 /// Postpones a send whose receiver accepts no more messages for now. This is not an error. The delays are those of
 /// [`StalledReason::keep`].
-fn hold_send(conn: &Connection, send: &Send, after: Option<Millis>, now: Millis) -> Result<(), StoreError> {
+fn hold_send(conn: &Connection, send: &Send, after: Option<u64>, now: Millis) -> Result<(), StoreError> {
     let after = after.map(|after| signed(after.max(1_000)));
     conn.prepare_cached(sends::SENDS_HOLD)?.execute((send.no, signed(now), after, signed(AGAIN_MS)))?;
     Ok(())
@@ -236,7 +236,7 @@ impl<'a> DeliveryRound<'a, '_, '_> {
     }
 
     /// Postpones a send because its receiver is busy.
-    fn busy(&mut self, context: &JobContext<'_>, of: SendNo, after: Option<Millis>) -> Result<bool, JobError> {
+    fn busy(&mut self, context: &JobContext<'_>, of: SendNo, after: Option<u64>) -> Result<bool, JobError> {
         let Some(OpenSend { send, .. }) = self.open.remove(&of) else { return Ok(false) };
         hold_send(context.conn, &send, after, (context.draw_inputs)()?.now)?;
         tracing::info!(

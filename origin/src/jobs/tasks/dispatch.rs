@@ -402,7 +402,7 @@ fn is_open(conn: &Connection, send: &Send) -> Result<bool, StoreError> {
 }
 
 /// Longest delay between two failed attempts, in milliseconds.
-pub(crate) const AGAIN_MS: Millis = 3_600_000;
+pub(crate) const AGAIN_MS: u64 = 3_600_000;
 
 /// Reason why a send cannot continue now.
 #[derive(Debug)]

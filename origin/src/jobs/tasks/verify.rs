@@ -4,13 +4,12 @@ use crate::jobs::context::{BackgroundJob, JobContext, JobReport, so_far};
 use crate::jobs::runs::{self, JobRun};
 use crate::kv::verify::{self, VerifyPosition, VerifyStep};
 use crate::store::job_error::JobError;
-use causeway_shared::base::ids::Millis;
 use rusqlite::Connection;
 use serde_json::json;
 
 /// Time without an answer from an edge after which the job fails, in milliseconds. A cron trigger calls an edge each
 /// minute.
-pub(crate) const SILENT_MS: Millis = 10 * 60_000;
+pub(crate) const SILENT_MS: u64 = 10 * 60_000;
 
 /// The job `verify`: reads every key of the KV back and repairs differences.
 #[derive(Debug)]

@@ -27,7 +27,7 @@ use crate::store;
 use crate::testing::{self, NOW, Origin, fact, page, stored, visitor};
 
 /// Time between two steps of a run, in which an edge syncs once.
-const TICK_MS: Millis = 5_000;
+const TICK_MS: u64 = 5_000;
 
 /// Behaviour of the publish consumer during a run.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -255,7 +255,7 @@ impl BestHour {
     }
 
     /// Milliseconds since the hour's last beginning.
-    fn elapsed(&self, time: Millis, offset: UtcOffset) -> Millis {
+    fn elapsed(&self, time: Millis, offset: UtcOffset) -> u64 {
         since_minute(time, offset, self.minute)
     }
 }
@@ -283,8 +283,8 @@ impl BestSendTime {
 }
 
 /// Milliseconds since a clock at this offset last showed this minute of the week.
-fn since_minute(time: Millis, offset: UtcOffset, minute: u16) -> Millis {
-    (offset.into_week(time) + WEEK_MS - Millis::from(minute) * MINUTE_MS % WEEK_MS) % WEEK_MS
+fn since_minute(time: Millis, offset: UtcOffset, minute: u16) -> u64 {
+    (offset.into_week(time) + WEEK_MS - u64::from(minute) * MINUTE_MS % WEEK_MS) % WEEK_MS
 }
 
 /// The week rotated forward by `hours`.

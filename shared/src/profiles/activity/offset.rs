@@ -6,7 +6,7 @@ use crate::base::ids::Millis;
 use crate::base::time::{HOUR_MS, MINUTE_MS};
 
 /// Milliseconds of a week.
-pub(super) const WEEK_MS: Millis = 168 * HOUR_MS;
+pub(super) const WEEK_MS: u64 = 168 * HOUR_MS;
 
 /// The minutes by which a clock is ahead of UTC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -28,7 +28,7 @@ impl UtcOffset {
     }
 
     /// Milliseconds from the last Monday 00:00 of this clock to a time.
-    pub(super) fn into_week(self, time: Millis) -> Millis {
+    pub(super) fn into_week(self, time: Millis) -> u64 {
         // 1970 began on a Thursday.
         let utc = i64::try_from(time % WEEK_MS + 72 * HOUR_MS).unwrap_or_default();
         (utc + i64::from(self.0) * MINUTE_MS.cast_signed()).rem_euclid(WEEK_MS.cast_signed()).cast_unsigned()

@@ -20,7 +20,7 @@ use crate::setup::{self, LIMITS};
 use crate::sync::facts_of_answer;
 
 /// A reservation counts for ten minutes, rounded to whole minutes; the checker leaves out the last minute.
-const KNOWN_MS: Millis = 9 * 60_000;
+const KNOWN_MS: u64 = 9 * 60_000;
 /// Number of reservations that certainly fit into a ledger.
 const ROOM: usize = 12;
 
