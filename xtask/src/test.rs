@@ -72,7 +72,9 @@ impl TestStep {
     /// The content of the step, for the help and the summary.
     fn content(self) -> &'static str {
         match self {
-            Self::Lint => "formatting, clippy (native and wasm32), documentation links, licences and sources of dependencies",
+            Self::Lint => {
+                "formatting, clippy (native and wasm32), documentation links, licences and sources of dependencies"
+            }
             Self::Unit => "unit, property, golden and fuzz tests",
             Self::Sim => "simulated worlds, and the planted bugs that they must show",
             Self::Platform => "the bundled worker on a hostile platform, in Node",

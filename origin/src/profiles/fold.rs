@@ -449,7 +449,11 @@ pub(crate) fn stored_events(bytes: &[u8], last_seen: Millis) -> Result<VisitorEv
 }
 
 /// Joins a visitor's events with exported ones. Returns `false`, and stores nothing, if no facts have that result.
-pub(crate) fn write_events(conn: &rusqlite::Connection, row: VisitorRow, new: VisitorEvents) -> Result<bool, StoreError> {
+pub(crate) fn write_events(
+    conn: &rusqlite::Connection,
+    row: VisitorRow,
+    new: VisitorEvents,
+) -> Result<bool, StoreError> {
     let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, unsigned(row.get(1)?)));
     let (CheckedBytes(stored), last_seen): (CheckedBytes, Millis) =
         conn.prepare_cached(visitors::VISITORS_EVENTS_OF_ROW)?.query_row([row], read)?;

@@ -115,11 +115,11 @@ pub struct Campaign {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bid: Option<Bid>,
     /// Total budget in micros. Default: unlimited.
-    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = limits::BUDGET_MICROS)))]
+    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = limits::BUDGET_MICROS.get())))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget_micros: Option<Micros>,
     /// Budget for one day of its time zone, in micros. Default: unlimited.
-    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = limits::BUDGET_MICROS)))]
+    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = limits::BUDGET_MICROS.get())))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub daily_budget_micros: Option<Micros>,
     /// Time zone that defines its days, as a name of the time zone database such as `Europe/Berlin`. Default `UTC`.
@@ -165,11 +165,11 @@ pub struct Campaign {
 #[serde(rename_all = "snake_case")]
 pub enum Bid {
     /// Per thousand impressions.
-    CpmMicros(#[cfg_attr(feature = "schema", schemars(range(min = 0, max = limits::BID_MICROS)))] Micros),
+    CpmMicros(#[cfg_attr(feature = "schema", schemars(range(min = 0, max = limits::BID_MICROS.get())))] Micros),
     /// Per click.
-    CpcMicros(#[cfg_attr(feature = "schema", schemars(range(min = 0, max = limits::BID_MICROS)))] Micros),
+    CpcMicros(#[cfg_attr(feature = "schema", schemars(range(min = 0, max = limits::BID_MICROS.get())))] Micros),
     /// Per conversion.
-    CpaMicros(#[cfg_attr(feature = "schema", schemars(range(min = 0, max = limits::BID_MICROS)))] Micros),
+    CpaMicros(#[cfg_attr(feature = "schema", schemars(range(min = 0, max = limits::BID_MICROS.get())))] Micros),
     /// Share of a conversion's value in millionths, at most 1,000,000.
     SharePpm(#[cfg_attr(feature = "schema", schemars(range(min = 0, max = 1_000_000)))] i64),
 }

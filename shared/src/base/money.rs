@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// An amount of money in millionths of the catalogue's currency unit. Its JSON form is the number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(inline))]
 #[serde(transparent)]
 pub struct Micros(i64);
 

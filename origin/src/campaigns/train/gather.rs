@@ -17,8 +17,6 @@ use super::examples::{ExampleShard, Examples};
 use super::person_history::{HistoryReplay, PersonHistory, SegmentStay};
 use crate::profiles::buckets::{self, packed_actions};
 use crate::profiles::purchases;
-use crate::store::job_error::JobError;
-use crate::store::tables::{people, visitors};
 use crate::store;
 use crate::store::CheckedBytes;
 use crate::store::OpenError;
@@ -26,6 +24,8 @@ use crate::store::PersonNo;
 use crate::store::StoreError;
 use crate::store::TenantNo;
 use crate::store::VisitorRow;
+use crate::store::job_error::JobError;
+use crate::store::tables::{people, visitors};
 use crate::store::visitor_at;
 
 /// Number of shards. It is fixed so that the same store gives the same model on every machine.

@@ -3,9 +3,9 @@
 use crate::audience::best_send_times::ActivitySums;
 use crate::jobs::context::{BackgroundJob, JobContext, JobReport, PEOPLE};
 use crate::jobs::runs::JobRun;
+use crate::store::PersonNo;
 use crate::store::job_error::JobError;
 use crate::store::tables::people;
-use crate::store::{PersonNo, StoreError};
 use rusqlite::TransactionBehavior;
 
 /// The job `activity`: sums the activity histograms of all people.

@@ -3,9 +3,9 @@
 use crate::campaigns::experiment::rollup::{self, RollupReport};
 use crate::jobs::context::{BackgroundJob, JobContext, JobReport, SOME, so_far};
 use crate::jobs::runs::{self, JobRun};
+use crate::store::PersonNo;
 use crate::store::job_error::JobError;
 use crate::store::tables::people;
-use crate::store::{PersonNo, StoreError};
 use rusqlite::TransactionBehavior;
 use serde_json::json;
 use std::sync::atomic::Ordering;

@@ -5,9 +5,9 @@ use crate::jobs::context::{BackgroundJob, JobContext, JobReport, SOME, clock_war
 use crate::jobs::runs::{self, JobRun};
 use crate::maintenance::forget_names;
 use crate::maintenance::trim::{self, TrimReport, lookups};
+use crate::store::VisitorRow;
 use crate::store::job_error::JobError;
 use crate::store::priority::Priority;
-use crate::store::{StoreError, VisitorRow};
 use rusqlite::TransactionBehavior;
 use serde_json::json;
 use std::sync::atomic::Ordering;
