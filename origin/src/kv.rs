@@ -1,5 +1,6 @@
 //! Builds, leases and verifies the values that the KV holds.
 
+pub mod bulk;
 pub mod explain;
 pub mod publish;
 pub mod republish;

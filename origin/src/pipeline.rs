@@ -1,5 +1,6 @@
 //! The list of steps of one transaction, and the two threads that run it.
 
+pub mod bulk_publisher;
 mod campaign_step;
 pub mod commit;
 pub mod mend;

@@ -31,11 +31,13 @@ use crate::campaigns::train;
 use crate::ingest::backlog::Backlog;
 use crate::ingest::intake::{self, CheckedFact, IncomingSync, LogRecord, OutboxRequest};
 use crate::jobs::context::JobContext;
+use crate::kv::bulk::lease::{self, BulkAnswer, BulkLease, BulkRequest};
+use crate::kv::bulk::values::{self, BulkBatch};
 use crate::outbox::unconfigured_tenants;
 use crate::pipeline::commit;
 use crate::store::journal::ErasureJournal;
 use crate::store::tenants::{TenantContext, Tenants};
-use crate::store::write_txn::{TxnInputs, TxnRules};
+use crate::store::write_txn::{self, TxnInputs, TxnRules, WriteTxn};
 use crate::store::{self, StoreError};
 use crate::views::read::{self, StoreView};
 
@@ -277,6 +279,21 @@ impl Origin {
             self.acknowledge(&writes);
         }
         unreachable!("the outbox never empties");
+    }
+
+    /// Serves a call of the bulk publisher.
+    pub(crate) fn bulk(&mut self, request: &BulkRequest) -> BulkAnswer {
+        let given = self.given();
+        let serve = |group: &mut WriteTxn<'_>| lease::serve_request(group, request);
+        write_txn::within_txn(&mut self.conn, &self.rules, &self.metrics, given, serve).unwrap()
+    }
+
+    /// Leases up to `wanted` keys in bulk, and builds their values; `None` if no key is due.
+    pub(crate) fn bulk_batch(&mut self, wanted: usize) -> Option<(BulkLease, BulkBatch)> {
+        let lease = self.bulk(&BulkRequest { wanted, ..BulkRequest::default() }).lease?;
+        let Self { conn, rules, metrics, now, .. } = self;
+        let batch = values::build_batch(conn, &rules.tenants, metrics, &lease, *now).unwrap();
+        Some((lease, batch))
     }
 
     pub(crate) fn tenant(&self, name: &str) -> &TenantContext {

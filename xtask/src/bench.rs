@@ -30,6 +30,7 @@ pub(crate) fn names() -> Vec<&'static str> {
         "memory",
         FACTS,
         "ingest",
+        "publish",
         "counting",
         "counting-store",
         "counting-api",

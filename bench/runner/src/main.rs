@@ -24,6 +24,7 @@ mod http1;
 mod ingest;
 mod load;
 mod origin;
+mod publish;
 mod random;
 mod report;
 mod segments;
@@ -82,6 +83,8 @@ enum Bench {
     Ingest(ingest::Options),
     /// Regret of intelligent selection, compared with other policies.
     Bandit(bandit::Options),
+    /// Keys per second that the origin publishes in bulk after a restore, and its fold meanwhile.
+    Publish(publish::Options),
     /// Facts per second from /v1/events to the store.
     Facts(facts::Options),
 }
@@ -106,6 +109,7 @@ fn main() -> ExitCode {
             Bench::Train(options) => train::run(options, cli.json, &stop),
             Bench::Ingest(options) => ingest::run(options, cli.json, &stop),
             Bench::Bandit(options) => bandit::run(options, cli.json, &stop),
+            Bench::Publish(options) => publish::run(options, cli.json, &stop),
             Bench::Facts(options) => facts::run(options, cli.json, &stop),
         }
     };

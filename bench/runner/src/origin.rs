@@ -1,5 +1,6 @@
 //! A real origin, a release build, in its own folder.
 
+use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -19,6 +20,8 @@ use crate::stop::Stop;
 /// The longest wait for any condition.
 const PATIENCE: Duration = Duration::from_secs(900);
 pub(crate) const TENANT: &str = "demo";
+/// File of the folder that the origin writes once it is ready.
+const READY: &str = "ready.json";
 
 #[derive(Debug)]
 pub(crate) struct Origin {
@@ -49,8 +52,29 @@ pub(crate) fn prepare(folder: &Path, settings: &str) -> Result<PathBuf> {
     Ok(config)
 }
 
+/// Starts the origin of a folder, which writes [`READY`] once it is ready.
+fn serve(config: &Path, folder: &Path) -> Result<Child> {
+    let ready = folder.join(READY);
+    if ready.exists() {
+        std::fs::remove_file(&ready)?;
+    }
+    let mut serve = Command::new(path("CAUSEWAY_ORIGIN_BIN")?);
+    let serve = serve.arg("--config").arg(config).args(["serve", "--ready-file"]).arg(ready);
+    Ok(serve.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?)
+}
+
+/// Runs a command of the origin with a text on its standard input.
+pub(crate) fn run_with_input(config: &Path, arguments: &[&str], input: &str) -> Result<()> {
+    let mut command = Command::new(path("CAUSEWAY_ORIGIN_BIN")?);
+    let command = command.arg("--config").arg(config).args(arguments).stdin(Stdio::piped()).stdout(Stdio::null());
+    let mut child = command.spawn()?;
+    child.stdin.take().context("no standard input")?.write_all(input.as_bytes())?;
+    ensure!(child.wait()?.success(), "{arguments:?} failed");
+    Ok(())
+}
+
 /// The JSON output of a command of the origin.
-fn said(config: &Path, arguments: &[&str]) -> Result<Value> {
+pub(crate) fn said(config: &Path, arguments: &[&str]) -> Result<Value> {
     let mut command = Command::new(path("CAUSEWAY_ORIGIN_BIN")?);
     let output = command.arg("--config").arg(config).args(arguments).args(["--output", "json"]).output()?;
     ensure!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
@@ -61,7 +85,6 @@ impl Origin {
     /// Starts an origin with the tenant `demo` and these additional lines of configuration, over a store that `fill`
     /// fills; `fill` gets the path of the configuration.
     pub(crate) fn start(settings: &str, stop: &Stop, fill: impl FnOnce(&Path) -> Result<()>) -> Result<Self> {
-        let program = path("CAUSEWAY_ORIGIN_BIN")?;
         let folder = tempfile::tempdir().context("no temporary folder")?;
         let config = prepare(folder.path(), settings)?;
         let token = said(&config, &["token", "create", "--role", "operator"])?;
@@ -69,18 +92,31 @@ impl Origin {
         let keys: KeySet = serde_json::from_slice(&std::fs::read(folder.path().join("keys.json"))?)?;
         let key = keys.sync.0.into_iter().find(|key| key.stage == KeyStage::Active).context("no key to sync with")?;
         fill(&config)?;
-        let ready = folder.path().join("ready.json");
-        let mut serve = Command::new(&program);
-        let serve = serve.arg("--config").arg(&config).args(["serve", "--ready-file"]);
-        let serving = serve.arg(&ready).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+        let serving = serve(&config, folder.path())?;
         let agent = ureq::Agent::config_builder().proxy(None).timeout_global(Some(PATIENCE)).build().into();
         let (url, address) = (String::new(), SocketAddr::from(([127, 0, 0, 1], 0)));
         let mut origin = Self { serving, url, address, key, tenant: TENANT.parse()?, token, agent, folder };
-        origin.until(stop, "the origin is ready", || Ok(ready.exists()))?;
-        let told: Value = serde_json::from_slice(&std::fs::read(&ready)?)?;
-        origin.url = told.get("url").and_then(Value::as_str).context("no url")?.to_owned();
-        origin.address = origin.url.trim_start_matches("http://").parse()?;
+        origin.await_ready(stop)?;
         Ok(origin)
+    }
+
+    /// Stops the origin, runs `between` with the path of the configuration, and starts it again.
+    pub(crate) fn restart(&mut self, stop: &Stop, between: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+        kill_process(Pid::from_child(&self.serving), Signal::TERM)?;
+        ensure!(self.serving.wait()?.success(), "the origin did not stop in order");
+        let config = self.folder.path().join("causeway.toml");
+        between(&config)?;
+        self.serving = serve(&config, self.folder.path())?;
+        self.await_ready(stop)
+    }
+
+    fn await_ready(&mut self, stop: &Stop) -> Result<()> {
+        let ready = self.folder.path().join(READY);
+        self.until(stop, "the origin is ready", || Ok(ready.exists()))?;
+        let told: Value = serde_json::from_slice(&std::fs::read(&ready)?)?;
+        self.url = told.get("url").and_then(Value::as_str).context("no url")?.to_owned();
+        self.address = self.url.trim_start_matches("http://").parse()?;
+        Ok(())
     }
 
     pub(crate) fn address(&self) -> SocketAddr {

@@ -19,7 +19,9 @@ use crate::base::key_file::{self, KeyError};
 use crate::base::metrics::Metrics;
 use crate::ingest::start_error::StartError;
 use crate::jobs::thread::JobsHandle;
+use crate::kv::bulk::client::BulkClient;
 use crate::outbox::unconfigured_tenants;
+use crate::pipeline::bulk_publisher::BulkPublisher;
 use crate::pipeline::writer::Writer;
 use crate::store::journal::ErasureJournal;
 use crate::store::tenants::Tenants;
@@ -88,6 +90,12 @@ const SIGXFSZ: i32 = 25;
 /// [`ServeError`] before the first sync; [`ServeError::Ended`] later.
 pub async fn serve(config: Config, ready_file: Option<&Path>) -> Result<(), ServeError> {
     let keys = key_file::load_checked(&config.keys, &config.edge)?;
+    let bulk = match &config.publish {
+        Some(settings) => {
+            Some((BulkClient::new(settings.clone(), key_file::load_platform_token(&config.keys)?), settings.lanes))
+        }
+        None => None,
+    };
     if key_file::is_exposed(&config.keys) {
         tracing::warn!(file = %config.keys.display(), "others than the owner can read the key file: chmod 600 it");
     }
@@ -112,6 +120,10 @@ pub async fn serve(config: Config, ready_file: Option<&Path>) -> Result<(), Serv
         }
     };
     let _ready = store::lock_ready(&app.config.data)?;
+    let publisher = BulkPublisher::default();
+    if let Some(bulk) = bulk {
+        start_publisher(&publisher, bulk, &app)?;
+    }
     announce_url(&url, ready_file)?;
     let ages = tokio::spawn(tell_ages(Arc::clone(&app)));
     let ended = tokio::select! {
@@ -125,6 +137,7 @@ pub async fn serve(config: Config, ready_file: Option<&Path>) -> Result<(), Serv
 
     tracing::info!("stopping: what is under way is finished");
     stop.send_replace(true);
+    publisher.stop();
     // Requests that wait for the writer hold handles and are finished; new requests are refused.
     app.drain();
     match server.await {
@@ -229,6 +242,19 @@ pub(crate) async fn open(app: &Arc<ApiState>) -> Result<[JoinHandle<()>; 4], Ser
         Ok::<_, ServeError>([log, store, working, following])
     });
     opened.await.map_err(std::io::Error::other)?
+}
+
+/// Starts publishing in bulk. Its thread is not waited for at a stop: leases of unfinished calls expire.
+fn start_publisher(
+    publisher: &BulkPublisher,
+    bulk: (BulkClient, usize),
+    app: &Arc<ApiState>,
+) -> Result<(), ServeError> {
+    let Some(live) = app.live() else { return Ok(()) };
+    let state = Arc::clone(app);
+    let writer = Arc::new(move || state.writer());
+    publisher.start(&app.config.data, bulk, Arc::clone(&live.rules), Arc::clone(&app.metrics), writer)?;
+    Ok(())
 }
 
 /// Reports the address of the origin, in the log and for scripts in a file.

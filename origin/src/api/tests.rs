@@ -31,6 +31,7 @@ fn app(origin: &Origin) -> Arc<ApiState> {
         drain: Duration::from_secs(1),
         http: listener::tests::LIMITS,
         jobs: JobIntervals::default(),
+        publish: None,
         edge: origin.edge.clone(),
     };
     Arc::new(ApiState::new(config, origin.keys.clone()))

@@ -163,30 +163,58 @@ impl BestSendTimeCache {
         visitor: VisitorId,
         now: Millis,
     ) -> Result<(), StoreError> {
-        let row = |row: &Row<'_>| Ok((row.get::<_, i64>(0)?, PersonNo(row.get(1)?), row.get::<_, Option<u16>>(2)?));
-        let found = conn
-            .prepare_cached(visitors::VISITORS_BEST_OF_ID)?
-            .query_row((tenant.no.0, visitor.as_bytes()), row)
-            .optional()?;
-        let Some((row, person, told)) = found else { return Ok(()) };
-        let best = match self.people.get(&person) {
-            Some(best) => *best,
-            None => {
-                let everybody = match self.tenants.entry(tenant.no) {
-                    Entry::Occupied(everybody) => everybody.into_mut(),
-                    Entry::Vacant(place) => place.insert(TenantHabits::load(conn, tenant)?),
-                };
-                let best =
-                    read(conn, person, everybody)?.and_then(|of| everybody.best(&of, now)).map(BestSendTime::pack);
-                self.people.insert(person, best);
-                best
-            }
-        };
-        if best != told {
+        let Some((row, person, published)) = published_best(conn, tenant, visitor)? else { return Ok(()) };
+        let best = self.best_of_person(conn, tenant, person, now)?;
+        if best != published {
             conn.prepare_cached(visitors::VISITORS_SET_BEST)?.execute((row, best))?;
         }
         Ok(())
     }
+
+    /// The best send time that the visitor's next snapshot contains, packed; `None` if there is none.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn compute_best_send_time(
+        &mut self,
+        conn: &Connection,
+        tenant: &TenantContext,
+        visitor: VisitorId,
+        now: Millis,
+    ) -> Result<Option<u16>, StoreError> {
+        let Some((_, person, _)) = published_best(conn, tenant, visitor)? else { return Ok(None) };
+        self.best_of_person(conn, tenant, person, now)
+    }
+
+    fn best_of_person(
+        &mut self,
+        conn: &Connection,
+        tenant: &TenantContext,
+        person: PersonNo,
+        now: Millis,
+    ) -> Result<Option<u16>, StoreError> {
+        if let Some(best) = self.people.get(&person) {
+            return Ok(*best);
+        }
+        let everybody = match self.tenants.entry(tenant.no) {
+            Entry::Occupied(everybody) => everybody.into_mut(),
+            Entry::Vacant(place) => place.insert(TenantHabits::load(conn, tenant)?),
+        };
+        let best = read(conn, person, everybody)?.and_then(|of| everybody.best(&of, now)).map(BestSendTime::pack);
+        self.people.insert(person, best);
+        Ok(best)
+    }
+}
+
+/// Row and person of a visitor, and the best send time of its last snapshot; `None` for an unknown visitor.
+fn published_best(
+    conn: &Connection,
+    tenant: &TenantContext,
+    visitor: VisitorId,
+) -> Result<Option<(i64, PersonNo, Option<u16>)>, StoreError> {
+    let read = |row: &Row<'_>| Ok((row.get(0)?, PersonNo(row.get(1)?), row.get(2)?));
+    let mut statement = conn.prepare_cached(visitors::VISITORS_BEST_OF_ID)?;
+    Ok(statement.query_row((tenant.no.0, visitor.as_bytes()), read).optional()?)
 }
 
 fn decode_population(bytes: &[u8]) -> Option<PopulationActivity> {

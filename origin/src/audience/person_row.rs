@@ -22,7 +22,7 @@ use causeway_shared::wire::profile;
 use rusqlite::{Connection, OptionalExtension as _};
 
 use crate::base::integers::unsigned;
-use crate::profiles::{buckets, fold};
+use crate::profiles::{buckets, parts};
 use crate::store::tables::{people, visitors};
 use crate::store::{CheckedBytes, PersonNo, StoreError, TenantNo, visitor_at};
 
@@ -82,7 +82,7 @@ pub fn read(conn: &Connection, person: PersonNo) -> Result<Option<PersonRow>, St
         certain = intersect_sets(certain, own.is_full().then(|| own.writes().map(|(token, ..)| token).collect()));
         attributes = attributes.join(own);
         let bytes = CheckedBytes::open_column(row.get_ref(5)?)?;
-        events.push(fold::stored_events(bytes, unsigned(row.get(6)?))?);
+        events.push(parts::stored_events(bytes, unsigned(row.get(6)?))?);
         if row.get::<_, i64>(4)? > 0 {
             actions.extend(buckets::actions_within(conn, row.get(0)?, Minute(0), Minute(u32::MAX))?);
         }

@@ -1,5 +1,7 @@
 //! The origin's configuration: one TOML file, overridden by environment variables and checked as a whole.
 
+mod publish;
+
 use std::ffi::OsString;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -14,6 +16,8 @@ use serde::Deserialize;
 use tracing_subscriber::EnvFilter;
 use ureq::http::Uri;
 
+pub use self::publish::PublishSettings;
+use self::publish::PublishTable;
 use crate::base::job_kinds::{JobIntervals, JobKind};
 use crate::base::settings_reference::{SETTINGS, SettingShape};
 use crate::base::time_zones;
@@ -45,6 +49,8 @@ pub struct Config {
     pub http: HttpLimits,
     /// Interval of each job's timer.
     pub jobs: JobIntervals,
+    /// Publishing in bulk; `None` if the publish consumer alone writes the KV.
+    pub publish: Option<PublishSettings>,
     /// The tenants, as in the edge's configuration.
     pub edge: EdgeConfig,
 }
@@ -126,6 +132,7 @@ pub(crate) struct ConfigFile {
     drain_s: u32,
     http: HttpTable,
     jobs: JobIntervals,
+    publish: PublishTable,
     #[cfg_attr(test, serde(skip_serializing))]
     tenant: Vec<TenantConfig>,
 }
@@ -145,6 +152,7 @@ impl Default for ConfigFile {
             drain_s: 10,
             http: HttpTable::default(),
             jobs: JobIntervals::default(),
+            publish: PublishTable::default(),
             tenant: Vec::new(),
         }
     }
@@ -245,9 +253,9 @@ impl Config {
     }
 }
 
-/// Whether a URL is a valid webhook: `https:`, or `http:` to a loopback address, so that no data crosses a network in
-/// clear text.
-fn is_webhook(url: &str) -> bool {
+/// Whether a URL is safe to send data to: `https:`, or `http:` to a loopback address, so that no data crosses a network
+/// in clear text.
+fn is_safe_url(url: &str) -> bool {
     let Some(uri) = url.parse::<Uri>().ok().filter(|_| url.len() <= limits::WEBHOOK_BYTES) else { return false };
     let is_local = |host: &str| {
         let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
@@ -329,23 +337,13 @@ impl ConfigFile {
             say("drain_s", "600 seconds at most");
         }
         let http = self.http.checked(&mut say);
+        let publish = self.publish.checked(&mut say);
         for job in JobKind::ALL {
             if self.jobs.of(job).is_some_and(|every| every > MOST_EVERY_MS) {
                 say(&format!("jobs.{}_hours", job.name()), "8760 hours at most; 0: never");
             }
         }
-        for (i, tenant) in edge.tenants.iter().enumerate() {
-            if tenant.webhook.as_ref().is_some_and(|url| !is_webhook(url)) {
-                let message = "an https: URL is needed, or one of http: whose host is localhost or a loopback address";
-                say(&format!("tenant[{i}].webhook"), message);
-            }
-            if time_zones::find_zone(&tenant.time_zone).is_none() {
-                let shown = tenant.time_zone.get(..tenant.time_zone.floor_char_boundary(64)).unwrap_or_default();
-                let message =
-                    format!("`{shown}` is none: a name of the time zone database is needed, such as Europe/Berlin");
-                say(&format!("tenant[{i}].time_zone"), &message);
-            }
-        }
+        check_tenants(&edge, &mut say);
         if !problems.is_empty() {
             return Err(ConfigError::Problems(problems));
         }
@@ -362,8 +360,25 @@ impl ConfigFile {
             drain: Duration::from_secs(u64::from(self.drain_s)),
             http,
             jobs: self.jobs,
+            publish,
             edge,
         })
+    }
+}
+
+/// Checks the parts of tenants that only the origin uses.
+fn check_tenants(edge: &EdgeConfig, mut say: impl FnMut(&str, &str)) {
+    for (i, tenant) in edge.tenants.iter().enumerate() {
+        if tenant.webhook.as_ref().is_some_and(|url| !is_safe_url(url)) {
+            let message = "an https: URL is needed, or one of http: whose host is localhost or a loopback address";
+            say(&format!("tenant[{i}].webhook"), message);
+        }
+        if time_zones::find_zone(&tenant.time_zone).is_none() {
+            let shown = tenant.time_zone.get(..tenant.time_zone.floor_char_boundary(64)).unwrap_or_default();
+            let message =
+                format!("`{shown}` is none: a name of the time zone database is needed, such as Europe/Berlin");
+            say(&format!("tenant[{i}].time_zone"), &message);
+        }
     }
 }
 

@@ -119,6 +119,38 @@ pub struct KeyFile {
     /// Highest number of a key that was removed before it became active; 0: none. Such a number never names another
     /// secret, because browsers or the KV may hold values made with it. Edges do not need it.
     pub dropped: u8,
+    /// Token of the platform's REST API, with which the origin publishes in bulk. No edge gets it.
+    pub platform_token: Option<PlatformToken>,
+}
+
+/// A token of the platform's REST API.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct PlatformToken(String);
+
+impl PlatformToken {
+    /// Longest token in characters.
+    const MOST: usize = 256;
+
+    /// A token: 20 to 256 visible ASCII characters.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let fits = (20..=Self::MOST).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic());
+        fits.then(|| Self(text.to_owned()))
+    }
+
+    /// The secret text.
+    #[must_use]
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl std::fmt::Debug for PlatformToken {
+    /// Leaves out the secret.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("PlatformToken")
+    }
 }
 
 /// JSON form of [`KeyFile`].
@@ -131,6 +163,8 @@ struct KeyDocument {
     tenants: BTreeMap<String, TenantKeys>,
     #[serde(default, skip_serializing_if = "is_zero")]
     dropped: u8,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    platform_token: Option<PlatformToken>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "the form serde asks for")]
@@ -139,14 +173,14 @@ fn is_zero(number: &u8) -> bool {
 }
 
 impl From<KeyDocument> for KeyFile {
-    fn from(KeyDocument { sync, explain, tenants, dropped }: KeyDocument) -> Self {
-        Self { keys: KeySet { sync, explain, tenants }, dropped }
+    fn from(KeyDocument { sync, explain, tenants, dropped, platform_token }: KeyDocument) -> Self {
+        Self { keys: KeySet { sync, explain, tenants }, dropped, platform_token }
     }
 }
 
 impl From<KeyFile> for KeyDocument {
-    fn from(KeyFile { keys: KeySet { sync, explain, tenants }, dropped }: KeyFile) -> Self {
-        Self { sync, explain, tenants, dropped }
+    fn from(KeyFile { keys: KeySet { sync, explain, tenants }, dropped, platform_token }: KeyFile) -> Self {
+        Self { sync, explain, tenants, dropped, platform_token }
     }
 }
 
@@ -158,6 +192,19 @@ pub fn load_checked(path: &Path, edge: &EdgeConfig) -> Result<KeySet, KeyError> 
     let keys = load_keys(path)?;
     let problems = keys.problems(edge.tenants.iter().map(|t| t.name.as_str()));
     if problems.is_empty() { Ok(keys) } else { Err(KeyError::Problems { path: path.to_owned(), problems }) }
+}
+
+/// Reads the token of the platform's API.
+///
+/// # Errors
+/// [`KeyError::Read`], [`KeyError::Parse`]; [`KeyError::Problems`] if there is no valid token.
+pub fn load_platform_token(path: &Path) -> Result<PlatformToken, KeyError> {
+    let token = load_file(path)?.platform_token.and_then(|token| PlatformToken::parse(token.reveal()));
+    token.ok_or_else(|| {
+        let message = "publishing in bulk needs a token of the platform: `causeway keys set-platform-token` stores it";
+        let problem = ConfigProblem { path: "platform_token".to_owned(), message: message.to_owned() };
+        KeyError::Problems { path: path.to_owned(), problems: vec![problem] }
+    })
 }
 
 /// Reads the keys of the key file without checking them.
@@ -424,9 +471,9 @@ mod tests {
         std::os::unix::fs::symlink(&real, &link).unwrap();
         let mut keys = KeySet::default();
         complete_keys(&mut keys, &edge()).unwrap();
-        save_file(&link, &KeyFile { keys: keys.clone(), dropped: 3 }).unwrap();
+        save_file(&link, &KeyFile { keys: keys.clone(), dropped: 3, ..KeyFile::default() }).unwrap();
         assert!(link.is_symlink());
-        assert_eq!(load_file(&real).unwrap(), KeyFile { keys, dropped: 3 });
+        assert_eq!(load_file(&real).unwrap(), KeyFile { keys, dropped: 3, ..KeyFile::default() });
     }
 
     #[test]
@@ -435,7 +482,7 @@ mod tests {
         let path = folder.path().join("deep/keys.json");
         let mut keys = KeySet::default();
         complete_keys(&mut keys, &edge()).unwrap();
-        let file = KeyFile { keys: keys.clone(), dropped: 0 };
+        let file = KeyFile { keys: keys.clone(), ..KeyFile::default() };
         save_file(&path, &file).unwrap();
         save_file(&path, &file).unwrap();
         assert!(!is_exposed(&path));
@@ -460,13 +507,28 @@ mod tests {
     }
 
     #[test]
+    fn the_token_of_the_platform_is_stored_and_never_shown() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("keys.json");
+        save_file(&path, &KeyFile::default()).unwrap();
+        let missing = load_platform_token(&path).unwrap_err().to_string();
+        assert!(missing.contains("causeway keys set-platform-token"), "{missing}");
+        let token = PlatformToken::parse("a-token-of-the-platform").unwrap();
+        save_file(&path, &KeyFile { platform_token: Some(token.clone()), ..KeyFile::default() }).unwrap();
+        assert_eq!(load_platform_token(&path).unwrap(), token);
+        assert!(!format!("{:?}", load_file(&path).unwrap()).contains("a-token"));
+        let bad = ["", "short", "with a blank between its characters", &"x".repeat(257)];
+        assert_eq!(bad.map(PlatformToken::parse), [const { None }; 4]);
+    }
+
+    #[test]
     fn a_weak_key_is_refused_by_its_name_and_without_its_text() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("keys.json");
         let mut keys = KeySet::default();
         complete_keys(&mut keys, &edge()).unwrap();
         keys.sync.0[0].secret = [7; 32].into();
-        save_file(&path, &KeyFile { keys, dropped: 0 }).unwrap();
+        save_file(&path, &KeyFile { keys, ..KeyFile::default() }).unwrap();
         let text = load_checked(&path, &edge()).unwrap_err().to_string();
         assert!(text.contains("sync: key 1 is weak"), "{text}");
         assert!(!text.contains("BwcH"));

@@ -61,6 +61,8 @@ pub struct Metrics {
     pub handed_out: Counter,
     /// KV writes acknowledged.
     pub applied: Counter,
+    /// Calls of the platform's bulk API, by outcome: see [`BULK_OUTCOMES`].
+    pub bulk_calls: Labelled<1, Counter>,
     /// Values that could not be built, or failed their check before they were handed out.
     pub bad_values: Counter,
     /// People too large to be recomputed in one transaction.
@@ -120,6 +122,9 @@ pub struct JobMetrics {
     /// Keys by result of the newest run of `verify`: see [`FOUND`].
     pub verified: Labelled<1, Gauge>,
 }
+
+/// Outcomes of a call of the platform's bulk API.
+pub const BULK_OUTCOMES: [&str; 4] = ["written", "busy", "refused", "unknown"];
 
 /// Reasons for which a fact is refused; the last one stands for all others.
 pub const REASONS: [&str; 14] = [
@@ -252,6 +257,11 @@ impl Default for Metrics {
             outbox_depth: new.gauge("outbox_depth", "KV keys waiting for a write, counted up to 10000"),
             handed_out: new.counter("publish_handed_out", "KV writes handed out"),
             applied: new.counter("publish_applied", "KV writes acknowledged"),
+            bulk_calls: new.labelled(
+                "publish_bulk_calls",
+                "Calls of the platform's bulk API",
+                BULK_OUTCOMES.map(|outcome| [("outcome", outcome)]),
+            ),
             bad_values: new.counter("publish_bad_values", "KV values that could not be built, or failed their check"),
             people_too_large: new.counter("people_too_large", "People too large to be recomputed in one transaction"),
             ids_over: new.counter("ids_over", "Observations of an id with a visitor that has too many"),

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use causeway_origin::base::config::ConfigError;
+use anyhow::bail;
+use causeway_origin::base::config::{Config, ConfigError};
 use causeway_origin::base::key_file::{self, KeyError};
 use causeway_origin::base::settings_reference;
+use causeway_origin::kv::bulk::client::{BulkClient, BulkOutcome};
 use causeway_shared::keys::key_ring::KeyRing;
 use causeway_shared::settings::config::{EdgeConfig, TenantConfig};
 use clap::Subcommand;
@@ -39,6 +41,7 @@ pub(super) fn run(command: &ConfigCommand, common: &CommonOptions) -> anyhow::Re
 fn check_config(common: &CommonOptions) -> anyhow::Result<()> {
     let checked = common.load().and_then(|config| {
         key_file::load_checked(&config.keys, &config.edge)?;
+        check_platform(&config)?;
         Ok(config)
     });
     let config = match checked {
@@ -64,6 +67,19 @@ fn check_config(common: &CommonOptions) -> anyhow::Result<()> {
         "problems": [],
     });
     common.output.text(&format!("valid: {} tenant(s), keys and configuration can be used", names.len()), &object)
+}
+
+/// Asks the platform for the namespace that the origin publishes to in bulk.
+fn check_platform(config: &Config) -> anyhow::Result<()> {
+    let Some(settings) = config.publish.clone() else { return Ok(()) };
+    let token = key_file::load_platform_token(&config.keys)?;
+    match BulkClient::new(settings, token).check_namespace() {
+        BulkOutcome::Written { .. } | BulkOutcome::Busy { .. } => Ok(()),
+        BulkOutcome::Refused(refused) => Err(refused.into()),
+        BulkOutcome::Unknown(why) => {
+            bail!("the platform's API cannot be asked for the namespace: {why}: check `publish.api`")
+        }
+    }
 }
 
 fn list_problems(e: &anyhow::Error) -> Vec<Value> {

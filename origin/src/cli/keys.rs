@@ -1,12 +1,17 @@
 //! `causeway keys`. No command prints a secret.
 
+use std::io::Read as _;
+
 use anyhow::{Context as _, bail};
-use causeway_origin::base::key_file::{self, KeyError, KeyFile, RotationResult};
+use causeway_origin::base::key_file::{self, KeyError, KeyFile, PlatformToken, RotationResult};
 use causeway_shared::keys::key_ring::KeyRing;
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Value, json};
 
 use super::{CommonOptions, UsageError};
+
+/// Bytes of standard input that a token is read from.
+const TOKEN_INPUT_BYTES: u64 = 4_096;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum KeysCommand {
@@ -16,6 +21,8 @@ pub(super) enum KeysCommand {
     List,
     /// Make one step of a rotation: the first call creates the next key, the second makes it the active one.
     Rotate(KeyOptions),
+    /// Store the token of the platform's API, read from standard input, for publishing in bulk.
+    SetPlatformToken,
     /// Remove the old key. Values made with it are no longer accepted.
     Retire {
         #[command(flatten)]
@@ -61,6 +68,7 @@ pub(super) fn run(command: &KeysCommand, common: &CommonOptions) -> anyhow::Resu
     match command {
         KeysCommand::Init => create_keys(common),
         KeysCommand::List => list_keys(common),
+        KeysCommand::SetPlatformToken => set_platform_token(common),
         KeysCommand::Rotate(which) => rotate_key(common, which),
         KeysCommand::Retire { which, id } => retire_key(common, which, *id),
     }
@@ -83,6 +91,21 @@ fn create_keys(common: &CommonOptions) -> anyhow::Result<()> {
         n => format!("{file}: created {n} keys: {}", made.join(", ")),
     };
     common.output.text(&text, &json!({"file": file, "made": made}))
+}
+
+fn set_platform_token(common: &CommonOptions) -> anyhow::Result<()> {
+    let mut text = String::new();
+    std::io::stdin().take(TOKEN_INPUT_BYTES).read_to_string(&mut text).context("cannot read standard input")?;
+    let Some(token) = PlatformToken::parse(text.trim()) else {
+        bail!(UsageError("standard input must hold a token: 20 to 256 visible ASCII characters".to_owned()));
+    };
+    let config = common.load()?;
+    let _alone = key_file::lock_file(&config.keys)?;
+    let mut file = key_file::load_file(&config.keys)?;
+    file.platform_token = Some(token);
+    key_file::save_file(&config.keys, &file)?;
+    let path = config.keys.display().to_string();
+    common.output.text(&format!("{path}: stored the platform's token; restart the origin"), &json!({ "file": path }))
 }
 
 fn list_keys(common: &CommonOptions) -> anyhow::Result<()> {
@@ -156,7 +179,8 @@ fn change_keys<T>(
 ) -> anyhow::Result<(T, Option<String>)> {
     let config = common.load()?;
     let _alone = key_file::lock_file(&config.keys)?;
-    let key_file::KeyFile { mut keys, mut dropped } = key_file::load_file(&config.keys)?;
+    let mut file = key_file::load_file(&config.keys)?;
+    let KeyFile { keys, dropped, .. } = &mut file;
     let tenant = match (which.purpose, &which.tenant, config.edge.tenants.as_slice()) {
         (KeyPurpose::Sync, None, _) => None,
         (KeyPurpose::Sync, Some(_), _) => {
@@ -180,8 +204,8 @@ fn change_keys<T>(
             }
         }
     };
-    let done = step(ring, &mut dropped)?;
-    key_file::save_file(&config.keys, &KeyFile { keys, dropped })?;
+    let done = step(ring, dropped)?;
+    key_file::save_file(&config.keys, &file)?;
     Ok((done, tenant))
 }
 

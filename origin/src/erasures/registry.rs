@@ -64,22 +64,43 @@ pub fn note_written(group: &WriteTxn<'_>, applied: &[u64]) -> Result<(), StoreEr
         return Ok(());
     }
     for entry in applied {
-        let key = group
-            .tx
-            .prepare_cached(outbox::OUTBOX_KEY_OF_LEASE)?
-            .query_row([signed(*entry), signed(group.now)], |row| {
-                Ok((row.get::<_, i64>(0)?, row.get::<_, u16>(1)?, row.get::<_, [u8; 16]>(2)?))
-            });
-        if let Some((tenant, kind, subject)) = key.optional()? {
-            let now = signed(group.now);
-            group.tx.prepare_cached(erasure_keys::ERASURE_KEYS_MARK_WRITTEN)?.execute((
-                tenant,
-                kind,
-                subject,
-                signed(*entry),
-                now,
-            ))?;
-        }
+        mark_written(group, outbox::OUTBOX_KEY_OF_LEASE, (signed(*entry), signed(group.now)), *entry)?;
+    }
+    Ok(())
+}
+
+/// Records that these rows of the outbox were written to the KV under one version, as [`note_written`] does.
+///
+/// # Errors
+/// [`StoreError`]; the caller must then roll back the transaction.
+pub fn note_rows_written(
+    group: &WriteTxn<'_>,
+    version: u64,
+    rows: impl IntoIterator<Item = i64>,
+) -> Result<(), StoreError> {
+    if !group.tx.prepare_cached(erasure_keys::ERASURE_KEYS_ANY_UNWRITTEN)?.query_row([], |row| row.get(0))? {
+        return Ok(());
+    }
+    for row in rows {
+        mark_written(group, outbox::OUTBOX_KEY_OF_ROW, (row, signed(version), signed(group.now)), version)?;
+    }
+    Ok(())
+}
+
+/// Marks the key that a statement finds as written with a version.
+fn mark_written(
+    group: &WriteTxn<'_>,
+    statement: &str,
+    parameters: impl rusqlite::Params,
+    version: u64,
+) -> Result<(), StoreError> {
+    let key = group
+        .tx
+        .prepare_cached(statement)?
+        .query_row(parameters, |row| Ok((row.get::<_, i64>(0)?, row.get::<_, u16>(1)?, row.get::<_, [u8; 16]>(2)?)));
+    if let Some((tenant, kind, subject)) = key.optional()? {
+        let values = (tenant, kind, subject, signed(version), signed(group.now));
+        group.tx.prepare_cached(erasure_keys::ERASURE_KEYS_MARK_WRITTEN)?.execute(values)?;
     }
     Ok(())
 }

@@ -122,10 +122,10 @@ pub fn hand_out(group: &mut WriteTxn<'_>, wanted: u16) -> Result<Vec<KvWrite>, S
     fire_timers(group, group.now, TIMERS)?;
     let wanted = usize::from(wanted).min(limits::SYNC_PUBLISH);
     let mut writes = Vec::new();
-    let mut all = fair_queue::due_rows(group, wanted)?;
+    let mut all = fair_queue::due_rows(group, &Priority::ALL, wanted)?;
     if all.len() < wanted || sweep::is_overdue(group)? {
         sweep::go_on(group)?;
-        all = fair_queue::due_rows(group, wanted)?;
+        all = fair_queue::due_rows(group, &Priority::ALL, wanted)?;
     }
     let (mut best, mut bytes) = (BestSendTimeCache::default(), 0);
     for due in all {

@@ -23,6 +23,15 @@ use crate::store::tenants::TenantContext;
 use crate::store::{StoreError, visitor_at};
 use crate::views::read::{self, StoreView};
 
+/// The best send time that a snapshot contains.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SnapshotBestSendTime {
+    /// The one of the visitor's last snapshot, so that a version's value never changes.
+    Published,
+    /// A newly computed one, packed; `None` for no best send time.
+    New(Option<u16>),
+}
+
 /// A visitor's snapshot with whether it is truncated; the tombstone of a withdrawn visitor; `None` for an unknown
 /// visitor.
 pub(super) fn build_stored(
@@ -30,6 +39,7 @@ pub(super) fn build_stored(
     tenant: &TenantContext,
     visitor: VisitorId,
     version: SnapshotVersion,
+    best: SnapshotBestSendTime,
     key: &str,
 ) -> Result<Option<(String, bool)>, ValueError> {
     // Checked before any other read, so that a withdrawn visitor leaves the KV whatever its row holds.
@@ -42,7 +52,7 @@ pub(super) fn build_stored(
     let siblings = load_siblings(conn, &own)?;
     // From all siblings, even if the one that holds the id does not fit.
     let unique = unique_ids(conn, tenant, [&own].into_iter().chain(&siblings))?;
-    let mut building = SnapshotBuilder { conn, own, siblings, unique, version, queried: QueriedNames::default() };
+    let mut building = SnapshotBuilder { conn, own, siblings, unique, version, best, queried: QueriedNames::default() };
     let [whole, ..] = limits::SNAPSHOT_WINDOWS;
     let room = RoomLimits { uncapped: whole, capped: whole, events: true, segments: limits::SEGMENTS };
     let snapshot = building.snapshot(room)?;
@@ -76,6 +86,7 @@ struct SnapshotBuilder<'a> {
     siblings: Vec<read::VisitorView>,
     unique: Vec<AltHash>,
     version: SnapshotVersion,
+    best: SnapshotBestSendTime,
     /// Names that the catalogue queries, which are left out last.
     queried: QueriedNames,
 }
@@ -132,11 +143,15 @@ impl SnapshotBuilder<'_> {
 
     fn snapshot(&self, room: RoomLimits) -> Result<Snapshot, ValueError> {
         let Self { conn, own, siblings, unique, version, .. } = self;
-        let (epoch, devices, best, master): (i64, u32, Option<u16>, VisitorId) = conn
+        let (epoch, devices, published, master): (i64, u32, Option<u16>, VisitorId) = conn
             .prepare_cached(people::PEOPLE_MEMBERSHIP_OF_VISITOR)?
             .query_row([own.row], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, visitor_at(row, 3)?)))
             .optional()?
             .ok_or(StoreError::Corrupt { what: "visitor without a person" })?;
+        let best = match self.best {
+            SnapshotBestSendTime::Published => published,
+            SnapshotBestSendTime::New(best) => best,
+        };
         let is_held = siblings.iter().chain([own]).any(|held| held.visitor == master);
         let siblings = siblings.get(..limits::SNAPSHOT_VISITORS - 2).filter(|_| !is_held).unwrap_or(siblings);
         let mut profiles = self.profiles(siblings, room)?;

@@ -12,7 +12,7 @@ use rusqlite::Connection;
 use crate::campaigns::catalogue::{self, StoredVersion};
 use crate::campaigns::{allocation, train};
 use crate::identity::link::canonical_id;
-use crate::kv::snapshot;
+use crate::kv::snapshot::{self, SnapshotBestSendTime};
 use crate::outbox::kv_key::KvKey;
 use crate::store::tenants::TenantContext;
 use crate::store::{StoreError, TenantNo, names};
@@ -55,11 +55,26 @@ pub fn build(
     version: SnapshotVersion,
     now: Millis,
 ) -> Result<KvValue, ValueError> {
+    build_with_best_send_time(conn, tenant, subject, version, SnapshotBestSendTime::Published, now)
+}
+
+/// Builds the key and the value of a subject, with a best send time that is not stored yet.
+///
+/// # Errors
+/// [`ValueError`].
+pub fn build_with_best_send_time(
+    conn: &Connection,
+    tenant: &TenantContext,
+    subject: KvKey,
+    version: SnapshotVersion,
+    best: SnapshotBestSendTime,
+    now: Millis,
+) -> Result<KvValue, ValueError> {
     let key = key_text(tenant, subject);
     let mut is_truncated = false;
     let value = match subject {
         KvKey::Snapshot(visitor) => {
-            let stored = snapshot::build_stored(conn, tenant, visitor, version, &key)?;
+            let stored = snapshot::build_stored(conn, tenant, visitor, version, best, &key)?;
             is_truncated = stored.as_ref().is_some_and(|(_, is_truncated)| *is_truncated);
             stored.map(|(value, _)| value)
         }

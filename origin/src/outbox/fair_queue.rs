@@ -49,11 +49,15 @@ fn priority_tenants(conn: &Connection) -> Result<Vec<(u8, i64)>, StoreError> {
     Ok(all)
 }
 
-/// At most `wanted` due keys of configured tenants. A due key of another tenant waits from now on until the tenant is
+/// At most `wanted` due keys of configured tenants with one of these priorities, which are in ascending order. A due key of another tenant waits from now on until the tenant is
 /// configured.
-pub(crate) fn due_rows(group: &mut WriteTxn<'_>, wanted: usize) -> Result<Vec<DueRow>, StoreError> {
+pub(crate) fn due_rows(
+    group: &mut WriteTxn<'_>,
+    priorities: &[Priority],
+    wanted: usize,
+) -> Result<Vec<DueRow>, StoreError> {
     loop {
-        let all = rows_by_priority(group, wanted)?;
+        let all = rows_by_priority(group, priorities, wanted)?;
         let is_known = |due: &DueRow| group.rules.tenants.by_no(due.tenant).is_ok();
         let (known, absent): (Vec<_>, Vec<_>) = all.into_iter().partition(is_known);
         if absent.is_empty() {
@@ -66,16 +70,18 @@ pub(crate) fn due_rows(group: &mut WriteTxn<'_>, wanted: usize) -> Result<Vec<Du
 }
 
 /// Due rows, the most urgent first; each lower priority has a guaranteed share.
-fn rows_by_priority(group: &mut WriteTxn<'_>, wanted: usize) -> Result<Vec<DueRow>, StoreError> {
+fn rows_by_priority(
+    group: &mut WriteTxn<'_>,
+    priorities: &[Priority],
+    wanted: usize,
+) -> Result<Vec<DueRow>, StoreError> {
     let mut all = Vec::new();
-    let mut priorities = Priority::ALL
-        .into_iter()
-        .map(|priority| in_turn(group, priority, wanted))
-        .collect::<Result<VecDeque<_>, _>>()?;
-    while let Some(mut of_priority) = priorities.pop_front() {
-        let lower: usize = priorities.iter().map(|of_priority| of_priority.len().min(wanted / LOWER_PART)).sum();
-        of_priority.truncate(wanted - all.len() - lower);
-        all.append(&mut of_priority);
+    let mut of_each =
+        priorities.iter().map(|priority| in_turn(group, *priority, wanted)).collect::<Result<VecDeque<_>, _>>()?;
+    while let Some(mut rows) = of_each.pop_front() {
+        let lower: usize = of_each.iter().map(|rows| rows.len().min(wanted / LOWER_PART)).sum();
+        rows.truncate(wanted - all.len() - lower);
+        all.append(&mut rows);
     }
     Ok(all)
 }

@@ -8,7 +8,7 @@ use rusqlite::Connection;
 use crate::base::integers::unsigned;
 use crate::profiles::buckets::{self, packed_actions};
 use crate::profiles::dedup::FactIdRows;
-use crate::profiles::fold::stored_events;
+use crate::profiles::parts::stored_events;
 use crate::store::tables::{people, visitors};
 use crate::store::{CheckedBytes, PersonNo, StoreError, TenantNo, VisitorRow, visitor_at};
 

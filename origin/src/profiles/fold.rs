@@ -11,8 +11,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_shared::base::ids::{AlternateId, KindCode, Millis, VisitorId};
 use causeway_shared::base::planted::{self, PlantedBug};
-use causeway_shared::base::time::{HOUR_MS, Minute};
-use causeway_shared::facts::events::VisitorEvents;
 use causeway_shared::facts::fact::{Fact, FactKind};
 use causeway_shared::profiles::profile::{Profile, ProfileParts};
 use causeway_shared::wire::profile;
@@ -22,7 +20,7 @@ use crate::base::integers::{signed, unsigned};
 use crate::erasures::registry;
 use crate::ingest::intake::{CheckedFact, LogRecord};
 use crate::profiles::dedup::FactIdRows;
-use crate::profiles::parts::{write_attributes, write_segments};
+use crate::profiles::parts::{stored_events, write_attributes, write_segments};
 use crate::profiles::placed::{PlacedFact, hour_of_newest};
 use crate::profiles::{buckets, purchases, quarantine};
 use crate::store::tables::{people, visitors};
@@ -437,33 +435,6 @@ fn keep_parts(group: &WriteTxn<'_>, row: VisitorRow, had: u32, parts: ProfilePar
         crate::profiles::offer_codes::keep_codes(group.tx, row, &offer_codes)?;
     }
     if actions.is_empty() { Ok(had) } else { buckets::add(group.tx, row, had, actions) }
-}
-
-/// A visitor's events from its column. An empty column means that events up to the last receipt, which is known to the
-/// hour, were folded by a release that stored none.
-pub(crate) fn stored_events(bytes: &[u8], last_seen: Millis) -> Result<VisitorEvents, StoreError> {
-    if bytes.is_empty() {
-        return Ok(VisitorEvents::since(Minute::at(last_seen.saturating_add(HOUR_MS))));
-    }
-    Ok(profile::decode_events(bytes)?)
-}
-
-/// Joins a visitor's events with exported ones. Returns `false`, and stores nothing, if no facts have that result.
-pub(crate) fn write_events(
-    conn: &rusqlite::Connection,
-    row: VisitorRow,
-    new: VisitorEvents,
-) -> Result<bool, StoreError> {
-    let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, unsigned(row.get(1)?)));
-    let (CheckedBytes(stored), last_seen): (CheckedBytes, Millis) =
-        conn.prepare_cached(visitors::VISITORS_EVENTS_OF_ROW)?.query_row([row], read)?;
-    let joined = stored_events(&stored, last_seen)?.plus(new);
-    let packed = joined.pack();
-    if VisitorEvents::read(&packed) != Some(joined) {
-        return Ok(false);
-    }
-    conn.prepare_cached(visitors::VISITORS_SET_EVENTS)?.execute((row, CheckedBytes(packed)))?;
-    Ok(true)
 }
 
 /// Adds the facts and returns the hour of the newest receipt among them. A finer time would move the visitor in its

@@ -20,7 +20,7 @@ use crate::base::integers::unsigned;
 use crate::campaigns::{experiment, offers};
 use crate::ingest::backlog::BacklogReader;
 use crate::profiles::dedup::FactIdRows;
-use crate::profiles::{buckets, fold};
+use crate::profiles::{buckets, parts};
 use crate::store::tables::{evidence, lookups, people, visitors};
 use crate::store::{
     CheckedBytes, PersonNo, StoreCounters, StoreError, TenantNo, VisitorRow, hash_at, names, visitor_at,
@@ -234,7 +234,7 @@ fn stored_events(view: &StoreView<'_>, of: &VisitorView) -> Result<VisitorEvents
     let read = |row: &Row<'_>| Ok((row.get(0)?, unsigned(row.get(1)?)));
     let (CheckedBytes(bytes), last_seen): (CheckedBytes, Millis) =
         view.conn.prepare_cached(visitors::VISITORS_EVENTS_OF_ROW)?.query_row([row], read)?;
-    fold::stored_events(&bytes, last_seen)
+    parts::stored_events(&bytes, last_seen)
 }
 
 /// Packed actions of a visitor within a time range. Whole buckets are returned, so that some actions may be outside it.

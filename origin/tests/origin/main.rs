@@ -6,6 +6,7 @@ mod audience;
 mod audit;
 mod backup;
 mod bad_input;
+mod bulk_publishing;
 mod command_line;
 mod data_directory;
 mod durability;

@@ -93,7 +93,7 @@ impl Place {
     }
 
     pub(crate) fn keys(&self) -> KeySet {
-        serde_json::from_slice(&std::fs::read(self.path().join("keys.json")).unwrap()).unwrap()
+        causeway_origin::base::key_file::load_keys(&self.path().join("keys.json")).unwrap()
     }
 
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {

@@ -72,6 +72,8 @@ planted_bugs! {
     CancellationForgotten = "cancellation-forgotten",
     /// Late facts of an erased visitor are folded: erasures.
     ErasedComesBack = "erased-comes-back",
+    /// Keys that the platform reports as unsuccessful in a bulk call are settled like the others: versions.
+    SettleUnsuccessfulKeys = "settle-unsuccessful-keys",
     /// A key leased to one publish consumer is handed out to a second one: versions.
     HandOutWhatIsLeased = "hand-out-what-is-leased",
     /// The siblings of a person are not published when the person's pause is over: people, facts.

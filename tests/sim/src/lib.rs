@@ -4,6 +4,7 @@
 //! TigerBeetle's VOPR, faults come first; then they stop, and the world must converge.
 
 pub mod browser;
+pub mod bulk;
 pub mod check;
 pub mod dice;
 pub mod disk;

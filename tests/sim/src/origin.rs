@@ -9,6 +9,8 @@ use causeway_origin::ingest::backlog::Backlog;
 use causeway_origin::ingest::intake::{self, OutboxRequest};
 use causeway_origin::ingest::log::FactLog;
 use causeway_origin::ingest::start_error::StartError;
+use causeway_origin::kv::bulk::lease::{BulkAnswer, BulkLease, BulkRequest};
+use causeway_origin::kv::bulk::values::{self, BulkBatch};
 use causeway_origin::kv::verify::{self, VerifyPosition, VerifyReport, VerifyStep};
 use causeway_origin::maintenance::backup::{self, ReplacedStore};
 use causeway_origin::maintenance::trim::{self, TrimReport};
@@ -83,6 +85,8 @@ pub struct Origin {
     pub stage: usize,
     /// Whether the process is about to be killed; an error of the disk then ends it.
     pub dying: bool,
+    /// Number of starts of the process. A lease of an earlier process is not settled.
+    pub starts: u64,
 }
 
 /// The disk of an unused store, made once per process, because the schema migration takes longer than the start of a
@@ -114,6 +118,7 @@ impl Origin {
             behind_ms: 0,
             stage: 0,
             dying: false,
+            starts: 0,
         };
         origin.start(setup::BEGIN).unwrap_or_else(|error| unreachable!("a store opens on an empty disk: {error}"));
         for tenant in setup::TENANTS {
@@ -135,6 +140,7 @@ impl Origin {
     /// [`StartError`].
     pub fn start(&mut self, now: Millis) -> Result<(), StartError> {
         let inputs = self.inputs(now);
+        self.starts += 1;
         self.life = Some(open(&self.disk, &self.journal, self.stage, inputs)?);
         Ok(())
     }
@@ -275,6 +281,28 @@ impl Origin {
             }
             Err(error) => Err(self.failed(&error)),
         }
+    }
+
+    /// Serves a call of the bulk publisher.
+    ///
+    /// # Errors
+    /// [`NoAnswer`].
+    pub fn publish_in_bulk(&mut self, now: Millis, request: &BulkRequest) -> Result<BulkAnswer, NoAnswer> {
+        let inputs = self.inputs(now);
+        let Some(life) = &mut self.life else { return Err(NoAnswer::Down) };
+        life.folding.publish(inputs, request).map_err(|error| self.failed(&error))
+    }
+
+    /// Builds the values of a bulk lease.
+    ///
+    /// # Errors
+    /// [`NoAnswer`].
+    pub fn build_bulk(&mut self, now: Millis, lease: &BulkLease) -> Result<BulkBatch, NoAnswer> {
+        let now = self.clock(now);
+        let Some(life) = &mut self.life else { return Err(NoAnswer::Down) };
+        let (store, tenants) = (life.folding.store(), &life.rules.tenants);
+        let built = values::build_batch(store, tenants, &Metrics::default(), lease, now);
+        built.map_err(|error| self.failed(&error))
     }
 
     /// One round of the folding thread.

@@ -191,6 +191,10 @@ pub struct Plan {
     pub lost_pages: u64,
     /// KV writes that arrive after the end of their lease, per mille.
     pub late_writes: u64,
+    /// Whether the origin publishes in bulk, next to the publish consumer.
+    pub bulk: bool,
+    /// Bulk calls that the platform refuses because there were too many, per mille.
+    pub busy_calls: u64,
     /// Consumers that die, per mille.
     pub dying_consumers: u64,
     /// Whether two publish consumers may run at once.
@@ -257,6 +261,8 @@ impl Plan {
             lost_syncs: 0,
             lost_pages: 0,
             late_writes: 0,
+            bulk: false,
+            busy_calls: 0,
             dying_consumers: 0,
             two_drains: false,
             kills_ms: 0,
@@ -317,6 +323,8 @@ impl Plan {
             settled_ms: 0,
             tabs: (120, 2),
             sees: (450, 500),
+            bulk: dice.chance(400),
+            busy_calls: if dice.chance(500) { dice.between(1, 200) } else { 0 },
             browsers: if kiosk { 2 } else { usize::try_from(dice.between(3, 14)).unwrap_or(3) },
             members: if kiosk { 5_000 } else { dice.between(1, 6) },
             locations: usize::try_from(dice.between(1, 4)).unwrap_or(1),

@@ -8,6 +8,7 @@ use causeway_origin::kv::verify::VerifyReport;
 use causeway_shared::base::ids::Millis;
 
 use crate::browser::Browser;
+use crate::bulk::BulkStep;
 use crate::check::{Check, Failure};
 use crate::dice::Dice;
 use crate::edge::{Call, Location};
@@ -18,7 +19,7 @@ use crate::origin::Origin;
 use crate::queue::Queue;
 use crate::setup::{self, Plan};
 use crate::sync::{Drain, Exchange};
-use crate::{edge, objects, operators, sync};
+use crate::{bulk, edge, objects, operators, sync};
 
 /// Time after the end of all faults within which the world must converge; messages wait for at most three hours.
 pub const CONVERGE_MS: u64 = 5 * 3_600_000;
@@ -46,6 +47,8 @@ pub enum Event {
     Wake,
     /// One write of a drain.
     Put(Box<Drain>),
+    /// A step of the bulk publisher.
+    Bulk(Box<BulkStep>),
     /// A message reaches an object, or an object's answer returns.
     Object(Box<ObjectMessage>),
     /// The deadline of a request's object call.
@@ -158,6 +161,9 @@ impl World {
             world.later(after, Event::Act(browser));
         }
         world.later(60_000, Event::Cron);
+        if world.plan.bulk {
+            world.later(30_000, Event::Bulk(Box::new(BulkStep::Lease)));
+        }
         operators::begin(&mut world);
         let Plan { withdrawals, erasures, cancellations, restore, .. } = world.plan;
         world.check.caps.only_grows = !(withdrawals || erasures || cancellations || restore);
@@ -241,6 +247,7 @@ impl World {
             Event::Fold => sync::fold(self),
             Event::Wake => sync::wake(self),
             Event::Put(drain) => sync::put(self, *drain),
+            Event::Bulk(step) => bulk::happen(self, *step),
             Event::Object(message) => objects::arrive(self, *message),
             Event::ObjectLate(request) => objects::resume_request(self, request, None),
             Event::Verify => operators::verify(self),
@@ -271,6 +278,7 @@ impl World {
         self.plan.lost_syncs = 0;
         self.plan.lost_pages = 0;
         self.plan.late_writes = 0;
+        self.plan.busy_calls = 0;
         self.plan.dying_consumers = 0;
         self.plan.slow_reads = 0;
         self.plan.lost_objects = 0;
@@ -282,7 +290,12 @@ impl World {
 
     /// Whether nothing is in transit or waiting.
     fn is_still(&mut self) -> bool {
-        let on_its_way = self.by_id.values().any(|event| !matches!(event, Event::Cron | Event::Wake | Event::Act(_)));
+        let is_routine = |event: &Event| match event {
+            Event::Cron | Event::Wake | Event::Act(_) => true,
+            Event::Bulk(step) => matches!(**step, BulkStep::Lease),
+            _ => false,
+        };
+        let on_its_way = self.by_id.values().any(|event| !is_routine(event));
         !on_its_way && self.queue.is_empty() && !self.origin.is_behind() && self.outbox_is_empty()
     }
 

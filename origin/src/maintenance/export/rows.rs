@@ -19,7 +19,7 @@ use rusqlite::types::Value;
 use super::tables::{ExportColumn, ExportTable, FileCell, PackedPart, to_hex};
 use crate::base::integers::{signed, unsigned};
 use crate::profiles::buckets::{self, packed_actions};
-use crate::profiles::{fold, parts};
+use crate::profiles::parts;
 use crate::store::tables::visitors;
 use crate::store::{CheckedBytes, StoreError, TenantNo, VisitorRow, names, visitor_at};
 
@@ -90,7 +90,7 @@ fn read_packed<E: From<StoreError>>(
             Some(PackedPart::Actions) => action_rows(conn, row.get(0).map_err(StoreError::from)?)?,
             Some(of @ (PackedPart::EventGaps | PackedPart::Events)) => {
                 let last_seen = unsigned(row.get(5).map_err(StoreError::from)?);
-                let all = fold::stored_events(&get(4)?, last_seen)?;
+                let all = parts::stored_events(&get(4)?, last_seen)?;
                 if of == PackedPart::Events { event_rows(&all) } else { event_gaps(&all) }
             }
             None => Vec::new(),
@@ -260,7 +260,7 @@ impl VisitorParts {
         match self {
             Self::Segments(map) => parts::write_segments(conn, row, map)?,
             Self::Attributes(map) => parts::write_attributes(conn, row, map)?,
-            Self::Events(all) => return fold::write_events(conn, row, all),
+            Self::Events(all) => return parts::write_events(conn, row, all),
             Self::Actions(actions) => {
                 let had: u32 =
                     conn.prepare_cached(visitors::VISITORS_ACTIONS_OF_ROW)?.query_row([row], |row| row.get(0))?;

@@ -25,7 +25,7 @@ use crate::maintenance::backup::{self, ReplacedStore};
 use crate::maintenance::{reconcile, trim};
 use crate::outbox::kv_key::KvKey;
 use crate::pipeline::commit;
-use crate::profiles::fold;
+use crate::profiles::parts;
 use crate::store;
 use crate::store::LockError;
 use crate::store::OpenError;
@@ -175,7 +175,7 @@ fn life(origin: &mut Origin, seed: u8) -> Vec<(&'static str, Fact)> {
         many.add("page", Minute(4_000_000 - n * 777));
         many.add(&format!("view_{n}"), Minute(4_000_000 - n / 200));
     }
-    assert!(fold::write_events(&origin.conn, VisitorRow::from_number(3), many).unwrap());
+    assert!(parts::write_events(&origin.conn, VisitorRow::from_number(3), many).unwrap());
     let old = "UPDATE visitors SET events = x'' WHERE row % 5 = 1";
     assert!(origin.conn.execute(old, []).unwrap() > 3);
     // Rows that none of these facts create.

@@ -11,9 +11,10 @@ use crate::base::metrics::Metrics;
 use crate::ingest::backlog::Backlog;
 use crate::ingest::intake::{IncomingSync, LogRecord, OutboxRequest};
 use crate::ingest::log::FactLog;
+use crate::kv::bulk::lease::{self, BulkAnswer, BulkRequest};
 use crate::kv::publish;
 use crate::pipeline::commit::{self, CommitSummary};
-use crate::store::write_txn::{TxnInputs, TxnRules};
+use crate::store::write_txn::{self, TxnInputs, TxnRules};
 use crate::store::{self, StoreCounters, StoreError};
 
 /// Most facts that one transaction folds; a record that would exceed it waits for the next one. An edge's drain waits
@@ -153,14 +154,7 @@ impl FoldSteps {
         if records.is_empty() && calls.is_empty() {
             return Ok(None);
         }
-        let TxnRules { sibling_publish_ms, kv_settled_ms, .. } = *self.rules;
-        if self.latest > given.now.saturating_add(crate::outbox::queue::STEP_MS)
-            || publish::is_ahead(&self.conn, given.now, sibling_publish_ms, kv_settled_ms)?
-        {
-            publish::set_back(&self.conn, given.now, sibling_publish_ms, kv_settled_ms)?;
-            self.latest = 0;
-        }
-        self.latest = self.latest.max(given.now);
+        self.check_clock(given.now)?;
         let mut unreadable = BTreeSet::new();
         let done = loop {
             match commit::commit_group(&mut self.conn, &self.rules, &self.metrics, given, &records, calls) {
@@ -178,6 +172,32 @@ impl FoldSteps {
             self.backlog.fold_to(last.seq);
         }
         Ok(Some(done))
+    }
+
+    /// Settles and leases rows of the outbox for the bulk publisher, in one durable transaction.
+    ///
+    /// # Errors
+    /// [`StoreError`]; then nothing was stored.
+    pub fn publish(&mut self, given: TxnInputs, request: &BulkRequest) -> Result<BulkAnswer, StoreError> {
+        self.check_clock(given.now)?;
+        let Self { conn, rules, metrics, .. } = self;
+        let answer = write_txn::within_txn(conn, rules, metrics, given, |group| lease::serve_request(group, request))?;
+        metrics.handed_out.inc_by(answer.lease.as_ref().map_or(0, |lease| lease.rows.len() as u64));
+        metrics.applied.inc_by(answer.settled);
+        Ok(answer)
+    }
+
+    /// Caps the outbox's times if the clock was set back.
+    fn check_clock(&mut self, now: Millis) -> Result<(), StoreError> {
+        let TxnRules { sibling_publish_ms, kv_settled_ms, .. } = *self.rules;
+        if self.latest > now.saturating_add(crate::outbox::queue::STEP_MS)
+            || publish::is_ahead(&self.conn, now, sibling_publish_ms, kv_settled_ms)?
+        {
+            publish::set_back(&self.conn, now, sibling_publish_ms, kv_settled_ms)?;
+            self.latest = 0;
+        }
+        self.latest = self.latest.max(now);
+        Ok(())
     }
 
     /// Records for the waiting erasures that the log is overwritten up to `upto`, once the store's write-ahead log is

@@ -16,7 +16,8 @@ fn threads(data: &Path, rules: TxnRules) -> (AppendThread, FoldThread) {
     let shared = Arc::new(WriterState::new(Arc::default(), 0, None));
     let folding = FoldSteps::of(conn, backlog, Arc::new(rules), Arc::default());
     let appender = AppendThread { taking, shared: Arc::clone(&shared), wakes: sync_channel(1).0, wiped: None };
-    (appender, FoldThread { folding, shared, checkpointer, calls: Vec::new(), in_vain: None })
+    let (calls, bulk, bulk_from) = (Vec::new(), VecDeque::new(), Instant::now());
+    (appender, FoldThread { folding, shared, checkpointer, calls, bulk, bulk_from, in_vain: None })
 }
 
 fn read(origin: &Origin, facts: &[Fact]) -> IncomingSync {

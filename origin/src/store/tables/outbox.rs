@@ -57,6 +57,21 @@ pub(crate) const OUTBOX_SETTLE_LEASE_DESPITE_CHANGE: &str =
     "UPDATE outbox SET lease = NULL, leased_until = 0, handed = ?2,
     due = iif(late > ?2, late, NULL) WHERE lease = ?1";
 
+/// Settles row `?1` if it is leased under entry `?2`, as [`OUTBOX_SETTLE_LEASE`] does. `?3` is now.
+pub(crate) const OUTBOX_SETTLE_ROW: &str = "UPDATE outbox SET lease = NULL, leased_until = 0, handed = ?3,
+    due = iif(changed = lease_change, iif(late > ?3, late, NULL), max(due, handed)) WHERE row = ?1 AND lease = ?2";
+
+/// Ends the lease of row `?1` under entry `?2` whose value was not sent. The row is due again at `?3` at the earliest.
+pub(crate) const OUTBOX_RELEASE_ROW: &str =
+    "UPDATE outbox SET lease = NULL, leased_until = 0, due = max(due, ?3) WHERE row = ?1 AND lease = ?2";
+
+/// Lets the lease of row `?1` under entry `?2` expire at `?3`: its value may have been written.
+pub(crate) const OUTBOX_EXPIRE_ROW: &str = "UPDATE outbox SET leased_until = ?3 WHERE row = ?1 AND lease = ?2";
+
+/// Reads the key of row `?1` if it is leased under entry `?2` and no late writer may overwrite it after `?3` (now).
+pub(crate) const OUTBOX_KEY_OF_ROW: &str =
+    "SELECT tenant, kind, subject FROM outbox WHERE row = ?1 AND lease = ?2 AND late <= ?3";
+
 /// Leases row `?1` under entry `?2` until `?3`. A row with an earlier lease may still be written by its holder until
 /// `?5`.
 pub(crate) const OUTBOX_LEASE: &str = "UPDATE outbox SET lease = ?2, lease_change = changed, leased_until = ?3,

@@ -331,6 +331,10 @@ pub(crate) const VISITORS_POINT_TO_PERSON: &str = "UPDATE visitors SET person = 
 pub(crate) const VISITORS_MARK_PUBLISHED: &str =
     "UPDATE visitors SET published = ?3, truncated = ?4 WHERE tenant = ?1 AND visitor = ?2";
 
+/// Records the snapshot that was published in bulk. `?1` tenant, `?2` visitor, `?3` version counter, `?4` whether it is
+/// truncated, `?5` its best time. A snapshot that was handed out later stays recorded.
+pub(crate) const VISITORS_MARK_PUBLISHED_IN_BULK: &str = "UPDATE visitors SET published = ?3, truncated = ?4, best = ?5 WHERE tenant = ?1 AND visitor = ?2 AND published < ?3";
+
 /// Writes the restore epoch of all visitors. `?1` epoch.
 pub(crate) const VISITORS_SET_RESTORE_EPOCH: &str = "UPDATE visitors SET restore = ?1";
 

@@ -113,6 +113,11 @@ impl Check {
         self.all("versions", twice);
     }
 
+    /// Forgets the leases of keys that a bulk settlement settled, under the lease's number.
+    pub fn settled(&mut self, entry: u64, keys: &[String]) {
+        self.versions.settled(entry, keys);
+    }
+
     /// Forgets all leases: the origin may have lost its record of them.
     pub fn nothing_leased(&mut self) {
         self.versions.nothing_leased();

@@ -55,6 +55,11 @@ impl Versions {
         each.collect()
     }
 
+    /// Removes the leases of settled keys.
+    pub fn settled(&mut self, entry: u64, keys: &[String]) {
+        self.leased.retain(|key, (of, _)| *of != entry || !keys.contains(key));
+    }
+
     /// Forgets all leases: the origin may have lost its record of them.
     pub fn nothing_leased(&mut self) {
         self.leased.clear();
