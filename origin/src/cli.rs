@@ -20,6 +20,7 @@ mod job;
 mod keys;
 mod links;
 mod output;
+mod publish_progress;
 mod segments;
 mod send;
 mod token;

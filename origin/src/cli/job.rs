@@ -25,6 +25,7 @@ use serde_json::Value;
 
 use super::audience_parts::load_indexes;
 use super::output::{print_line, progress_bar, show_progress};
+use super::publish_progress::await_keys;
 use super::{CommonOptions, Config, ReadableStore, UsageError, WritableStore, is_served, named_tenant};
 
 /// How long a command waits for another run to end. Runs on a small store are shorter.
@@ -62,7 +63,7 @@ pub(super) enum JobName {
     /// Compute all people again from all evidence, compare them with the stored people, and repair differences.
     Reconcile(RunOptions),
     /// Publish every KV key again, after a loss of the KV.
-    Publish(RunOptions),
+    Publish(PublishOptions),
     /// Publish to all visitors of each person now the siblings' changes that wait for the end of a pause.
     Compact(RunOptions),
     /// Compute the sums of experiments again from exposures and actions, and repair differences.
@@ -95,6 +96,16 @@ pub(super) struct RunOptions {
 }
 
 #[derive(Debug, Args)]
+pub(super) struct PublishOptions {
+    /// Show the changes without making them.
+    #[arg(long)]
+    dry_run: bool,
+    /// Wait until every key is written, and show progress, rate and remaining time. On a terminal this is the default.
+    #[arg(long)]
+    wait: bool,
+}
+
+#[derive(Debug, Args)]
 pub(super) struct TrainOptions {
     /// The tenant. Optional if only one tenant is configured.
     #[arg(long)]
@@ -112,7 +123,11 @@ pub(super) fn run(command: &JobCommand, common: &CommonOptions) -> anyhow::Resul
         JobCommand::Run(name) => {
             let mut opened = WritableStore::new(common)?;
             let (asked, training) = read_request(name, &opened)?;
-            report_run(&carry_out(&mut opened, asked, &training, |_| Ok(()))?, common)
+            report_run(&carry_out(&mut opened, asked, &training, |_| Ok(()))?, common)?;
+            match name {
+                JobName::Publish(PublishOptions { dry_run: false, wait }) => await_keys(&opened, *wait),
+                _ => Ok(()),
+            }
         }
         JobCommand::List { job, limit } => {
             let opened = ReadableStore::new(common)?;
@@ -138,7 +153,10 @@ fn read_request(name: &JobName, opened: &WritableStore) -> anyhow::Result<(RunRe
         JobName::Trim(dry) => (of(causeway_origin::base::job_kinds::JobKind::Trim, dry), Options::default()),
         JobName::Retention(dry) => (of(causeway_origin::base::job_kinds::JobKind::Retention, dry), Options::default()),
         JobName::Reconcile(dry) => (of(causeway_origin::base::job_kinds::JobKind::Reconcile, dry), Options::default()),
-        JobName::Publish(dry) => (of(causeway_origin::base::job_kinds::JobKind::Publish, dry), Options::default()),
+        JobName::Publish(options) => {
+            let dry = RunOptions { dry_run: options.dry_run };
+            (of(causeway_origin::base::job_kinds::JobKind::Publish, &dry), Options::default())
+        }
         JobName::Compact(dry) => (of(causeway_origin::base::job_kinds::JobKind::Compact, dry), Options::default()),
         JobName::Rollup(dry) => (of(causeway_origin::base::job_kinds::JobKind::Rollup, dry), Options::default()),
         JobName::Verify(dry) => (of(causeway_origin::base::job_kinds::JobKind::Verify, dry), Options::default()),

@@ -99,6 +99,15 @@ pub fn count_waiting(conn: &rusqlite::Connection) -> Result<u64, StoreError> {
     Ok(conn.query_row(people::PEOPLE_COUNT_SIBLINGS_DUE, [], |row| row.get(0).map(unsigned))?)
 }
 
+/// Number of keys of bulk operations that wait for a write. Takes about a second for ten million keys.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn count_bulk_keys(conn: &rusqlite::Connection) -> Result<u64, StoreError> {
+    let count = outbox::OUTBOX_COUNT_WAITING_OF_PRIORITY;
+    Ok(conn.query_row(count, [Priority::Bulk as u8], |row| row.get(0).map(unsigned))?)
+}
+
 /// Puts siblings of people whose pause is over by `until` in the outbox: each person's most recently active visitors,
 /// if their snapshot is older than the person's last change. Returns the number of people and of snapshots.
 ///

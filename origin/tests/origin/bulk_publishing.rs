@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use causeway_shared::profiles::view::StoredValue;
 use causeway_shared::wire::kv;
+use causeway_shared::wire::sync::SyncRequest;
 use causeway_standins::kv_api::{ACCOUNT, CallFault, KvApi, NAMESPACE, TOKEN};
 
 use crate::support::{Place, SOON, TENANTS, cases, once, page, visitor, within};
@@ -86,6 +87,28 @@ fn keys_of_lost_and_partial_calls_are_written_again() {
         publish(&api, &place, visitors, SOON * 20);
         assert_published(&api, visitors);
     }
+}
+
+#[test]
+fn the_command_that_publishes_all_keys_waits_until_they_are_written() {
+    const VISITORS: u32 = 2_000;
+    let api = KvApi::start().unwrap();
+    let place = place(&api.url(), ACCOUNT, TOKEN);
+    publish(&api, &place, VISITORS, SOON);
+    let origin = place.serve();
+    let mut child = place.command(&["job", "run", "publish", "--wait"]).stderr(Stdio::piped()).spawn().unwrap();
+    // Fewer keys than those of a bulk call are the publish consumer's.
+    let mut applied = Vec::new();
+    while child.try_wait().unwrap().is_none() {
+        let request = SyncRequest { drain: 100, applied, ..SyncRequest::default() };
+        applied = origin.sync(&request).publish.iter().map(|write| write.entry).collect();
+    }
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success() && said.contains("keys are written, after"), "{said}");
+    origin.stop();
+    let said = String::from_utf8(place.run(&["job", "run", "publish", "--wait"]).stderr).unwrap();
+    assert!(said.contains("once `causeway serve` runs"), "{said}");
 }
 
 #[test]

@@ -161,6 +161,10 @@ pub(crate) const OUTBOX_DELETE_SETTLED: &str = "DELETE FROM outbox WHERE due IS 
 pub(crate) const OUTBOX_SET_NEVER_DUE_BY_TENANT: &str = "UPDATE outbox SET due = iif(due = ?1, ?2, ?1)
     WHERE due IS NOT NULL AND (due = ?1 OR kind <> ?4) AND (due = ?1) = (tenant IN (SELECT value FROM json_each(?3)))";
 
+/// Counts the rows of priority `?1` that wait for a write.
+pub(crate) const OUTBOX_COUNT_WAITING_OF_PRIORITY: &str =
+    "SELECT count(*) FROM outbox WHERE priority = ?1 AND due IS NOT NULL";
+
 /// Counts the rows that are due exactly at `?1`.
 pub(crate) const OUTBOX_COUNT_DUE_AT: &str = "SELECT count(*) FROM outbox WHERE due = ?1";
 
