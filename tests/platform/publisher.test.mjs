@@ -1,4 +1,4 @@
-// The publish consumer, the only writer of the KV: it drains the origin's outbox and reads back the keys that the
+// The publish consumer: it drains the origin's outbox and reads back the keys that the
 // origin verifies.
 
 import assert from "node:assert/strict";

@@ -57,7 +57,7 @@ pub struct Metrics {
     pub filtered: Labelled<1, Counter>,
     /// KV keys waiting for a write.
     pub outbox_depth: Gauge,
-    /// KV writes handed out to the publish consumer.
+    /// KV writes handed out to the publish consumer, or sent in bulk.
     pub handed_out: Counter,
     /// KV writes acknowledged.
     pub applied: Counter,
@@ -81,7 +81,7 @@ pub struct Metrics {
     pub commit: Histogram,
     /// Facts in the log that were not folded at the last look.
     pub unfolded: Gauge,
-    /// Facts that wait because their visitor's row cannot be read.
+    /// Facts that wait because their visitor's row, or their tenant's stored catalogue, cannot be read.
     pub quarantined_facts: Gauge,
     /// Length of the store's write-ahead log, in bytes.
     pub wal_bytes: Gauge,
@@ -255,7 +255,8 @@ impl Default for Metrics {
                 FilterReason::ALL.map(|reason| [("reason", reason.name())]),
             ),
             outbox_depth: new.gauge("outbox_depth", "KV keys waiting for a write, counted up to 10000"),
-            handed_out: new.counter("publish_handed_out", "KV writes handed out"),
+            handed_out: new
+                .counter("publish_handed_out", "KV writes handed out to the publish consumer, or sent in bulk"),
             applied: new.counter("publish_applied", "KV writes acknowledged"),
             bulk_calls: new.labelled(
                 "publish_bulk_calls",

@@ -210,6 +210,9 @@ impl PublishLane {
         }
         let outcome = if is_put { self.client.put_pairs(&body.json) } else { self.client.delete_keys(&body.json) };
         self.metrics.bulk_calls.get_or_create(&[("outcome", outcome.name())]).inc();
+        if matches!(outcome, BulkOutcome::Written { .. } | BulkOutcome::Unknown(_)) {
+            self.metrics.handed_out.inc_by(body.rows.len() as u64);
+        }
         let step = match &outcome {
             BulkOutcome::Written { unsuccessful } => {
                 if !unsuccessful.is_empty() {

@@ -12,7 +12,7 @@ use crate::store::CheckedBytes;
 use crate::store::tables::{erasure_keys, erasures, experiment_people, send_people, sends};
 
 /// Version of the schema. It increases when a table or a column is added or removed.
-pub const SCHEMA: u32 = 9;
+pub const SCHEMA: u32 = 10;
 
 /// The kind of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

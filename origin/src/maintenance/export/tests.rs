@@ -509,7 +509,7 @@ fn broken_files_and_manifests_are_refused_before_anything_is_written() {
         };
         refused(
             &|folder| said(&|manifest| manifest["schema"] = json!(1), folder),
-            "its schema is 1, this release reads 9",
+            "its schema is 1, this release reads 10",
         );
         refused(&|folder| said(&|manifest| manifest["tables"][1]["file"] = json!("../x"), folder), "its tables");
         refused(
