@@ -428,7 +428,7 @@ mod tests {
     fn every_key_but_a_tenants_is_described() {
         let document = serde_json::to_value(crate::base::config::ConfigFile::default()).unwrap();
         let keys = |value: &serde_json::Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
-        let tables = ["http", "jobs"];
+        let tables = ["http", "jobs", "publish"];
         let within = |table| keys(&document[table]).into_iter().map(move |key| format!("{table}.{key}"));
         let mut all: Vec<String> = keys(&document).into_iter().filter(|key| !tables.contains(&key.as_str())).collect();
         all.extend(tables.into_iter().flat_map(within));

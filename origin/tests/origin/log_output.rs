@@ -57,3 +57,22 @@ fn a_reader_that_takes_nothing_costs_lines_and_not_the_service() {
     assert_eq!(origin.wait(), Some(0));
     drop(reader);
 }
+
+/// In a process of its own, because the log's filter is cached for all threads of a process.
+#[test]
+fn the_log_names_the_route_of_a_request_and_neither_its_visitor_nor_its_token() {
+    let place = Place::new();
+    let log = place.path().join("trace");
+    let origin = place.serve_with_log("trace", File::create(&log).unwrap());
+    let path = format!("/admin/v1/visitors/{}?tenant=demo", visitor(1));
+    let headers = [("authorization", "Bearer secret".to_owned()), ("x-request-id", "proxy-7".to_owned())];
+    assert_eq!(origin.call("GET", &path, &headers, b"").status, 401);
+    origin.stop();
+    let said = std::fs::read_to_string(log).unwrap();
+    for part in ["proxy-7", "/admin/v1/visitors/{id}", "status=401"] {
+        assert!(said.contains(part), "{part} is missing in {said}");
+    }
+    for part in [&visitor(1).to_string(), "secret", "tenant=demo"] {
+        assert!(!said.contains(part), "{part} is in {said}");
+    }
+}
