@@ -90,8 +90,7 @@ fn send_batch(world: &mut World, lease: BulkLease, start: u64) {
     let built = world.origin.build_bulk(world.now, &lease);
     let Some(batch) = ask(world, built) else { return next(world, IDLE_MS) };
     let writes = writes_of(&lease, &batch);
-    let now = world.origin.clock(world.now);
-    world.check.handed_out(now, &[], &writes);
+    world.check.handed_out(lease.since, &[], &writes);
     writes.iter().for_each(|write| world.check.issued(write));
     let (fate, after) = if world.dice.chance(world.plan.busy_calls) {
         (CallFate::Busy, world.dice.between(5, 500))
