@@ -41,7 +41,7 @@ pub struct Audience(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
-    columns: RwLock<AudienceIndexes>,
+    indexes: RwLock<AudienceIndexes>,
     stopping: AtomicBool,
 }
 
@@ -71,11 +71,11 @@ impl AudienceIndexes {
 impl Audience {
     /// Read access to the indexes. The guard blocks writers.
     pub fn read(&self) -> RwLockReadGuard<'_, AudienceIndexes> {
-        self.0.columns.read().unwrap_or_else(PoisonError::into_inner)
+        self.0.indexes.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, AudienceIndexes> {
-        self.0.columns.write().unwrap_or_else(PoisonError::into_inner)
+        self.0.indexes.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Stops the thread that follows the store.
@@ -109,7 +109,7 @@ pub fn note(group: &WriteTxn<'_>, changed: &[ChangedVisitor], linked: &LinkChang
     let mut note = group.tx.prepare_cached(people_changed::PEOPLE_CHANGED_INSERT)?;
     people.into_iter().try_for_each(|person| note.execute([person.0]).map(drop))?;
     if !linked.erased.is_empty() {
-        group.tx.execute(meta::META_MARK_COLUMNS_ERASED, [])?;
+        group.tx.execute(meta::META_MARK_INDEX_ERASED, [])?;
     }
     forget(group.tx, KEPT)
 }

@@ -56,11 +56,11 @@ pub(super) struct FileWrite {
 
 impl FileWrite {
     /// Begins a file of the index in its current state.
-    pub(super) fn begin(data: &Path, of: FileOrigin, columns: &AudienceIndexes) -> io::Result<Self> {
+    pub(super) fn begin(data: &Path, of: FileOrigin, indexes: &AudienceIndexes) -> io::Result<Self> {
         let path = data.join(NAME);
         let file = File::create(path.with_extension("part"))?;
         let left: Vec<(TenantNo, usize)> =
-            columns.of_tenant.iter().map(|(no, people)| (*no, people.partitions())).collect();
+            indexes.of_tenant.iter().map(|(no, people)| (*no, people.partitions())).collect();
         let mut head = FORM.to_vec();
         [of.restore, of.epoch, of.seq].iter().for_each(|number| packed::put_signed(&mut head, *number));
         packed::put(&mut head, of.hour.0.into());
@@ -69,8 +69,8 @@ impl FileWrite {
             packed::put(&mut head, unsigned(tenant.0));
             packed::put(&mut head, *partitions as u64);
         }
-        packed::put(&mut head, columns.unreadable.len() as u64);
-        for (person, tenant) in &columns.unreadable {
+        packed::put(&mut head, indexes.unreadable.len() as u64);
+        for (person, tenant) in &indexes.unreadable {
             packed::put_signed(&mut head, person.0);
             packed::put(&mut head, unsigned(tenant.0));
         }
@@ -80,9 +80,9 @@ impl FileWrite {
     }
 
     /// Writes the next block. Returns the file's size in bytes once the file is complete and has its final name.
-    pub(super) fn step(&mut self, columns: &AudienceIndexes) -> io::Result<Option<u64>> {
+    pub(super) fn step(&mut self, indexes: &AudienceIndexes) -> io::Result<Option<u64>> {
         let Some((tenant, partitions)) = self.left.first() else { return self.end().map(Some) };
-        let Some(people) = columns.of_tenant.get(tenant) else {
+        let Some(people) = indexes.of_tenant.get(tenant) else {
             return Err(io::Error::other(
                 "the audience index no longer has a tenant of the file that is being written",
             ));

@@ -125,9 +125,9 @@ impl StoreFollower {
         }
         if self.event_names != Some(revision) {
             let names = events::load_names(&tx)?;
-            let mut columns = self.audience.write();
-            let changed = count_events(&mut columns, names);
-            let uncounted = columns.of_tenant.values().flat_map(AudienceIndex::uncounted);
+            let mut indexes = self.audience.write();
+            let changed = count_events(&mut indexes, names);
+            let uncounted = indexes.of_tenant.values().flat_map(AudienceIndex::uncounted);
             self.recounting = uncounted.map(|person| PersonNo(crate::base::integers::signed(person))).collect();
             self.event_names = Some(revision);
             if changed && matches!(self.doing, FollowerState::Keeping(..)) {
@@ -139,10 +139,10 @@ impl StoreFollower {
         let read = read(&tx, self.recounting.get(from..).unwrap_or_default())?;
         tx.commit()?;
         self.recounting.truncate(from);
-        let mut columns = self.audience.write();
-        put_person(&mut columns, &read, now);
+        let mut indexes = self.audience.write();
+        put_person(&mut indexes, &read, now);
         if self.recounting.is_empty() {
-            columns.of_tenant.values_mut().for_each(AudienceIndex::settle);
+            indexes.of_tenant.values_mut().for_each(AudienceIndex::settle);
         }
         Ok(!self.recounting.is_empty())
     }
@@ -158,9 +158,9 @@ impl StoreFollower {
         else {
             return if audience.is_stopping() { Ok(()) } else { self.begin(now) };
         };
-        let mut columns = self.audience.write();
-        (columns.of_tenant, columns.unreadable) = (of_tenant, unreadable);
-        drop(columns);
+        let mut indexes = self.audience.write();
+        (indexes.of_tenant, indexes.unreadable) = (of_tenant, unreadable);
+        drop(indexes);
         (self.doing, self.of, self.kept, self.event_names) = (FollowerState::Following, of, of.seq, None);
         Ok(())
     }
@@ -169,17 +169,17 @@ impl StoreFollower {
     fn begin(&mut self, now: Millis) -> Result<(), StoreError> {
         let tx = self.conn.transaction()?;
         self.of = FileOrigin { hour: HourStamp::at(now), ..file_origin(&tx)? };
-        let mut columns = AudienceIndexes { building: (0, 0), ..AudienceIndexes::default() };
+        let mut indexes = AudienceIndexes { building: (0, 0), ..AudienceIndexes::default() };
         let mut statement = tx.prepare(people::PEOPLE_COUNT_BY_TENANT)?;
         for row in statement.query_map([], |row| Ok((TenantNo(row.get(0)?), row.get::<_, u32>(1)?)))? {
             let (tenant, people) = row?;
-            columns.building.1 += u64::from(people);
-            columns.of_tenant.insert(tenant, AudienceIndex::laid_out_for(people.into()));
+            indexes.building.1 += u64::from(people);
+            indexes.of_tenant.insert(tenant, AudienceIndex::laid_out_for(people.into()));
         }
-        count_events(&mut columns, events::load_names(&tx)?);
-        columns.of_tenant.values_mut().for_each(AudienceIndex::settle);
+        count_events(&mut indexes, events::load_names(&tx)?);
+        indexes.of_tenant.values_mut().for_each(AudienceIndex::settle);
         (self.event_names, self.recounting) = (Some(events::names_revision(&tx)?), Vec::new());
-        *self.audience.write() = columns;
+        *self.audience.write() = indexes;
         self.expiring = (HourStamp(0), Vec::new());
         // The file contains none of the rebuilt rows.
         (self.doing, self.kept) = (FollowerState::Building(PersonNo(i64::MIN)), i64::MIN);
@@ -194,10 +194,10 @@ impl StoreFollower {
         let read = read(&tx, &people)?;
         drop(statement);
         tx.commit()?;
-        let mut columns = self.audience.write();
-        let full = put_person(&mut columns, &read, now);
-        columns.building.0 += people.len() as u64;
-        drop(columns);
+        let mut indexes = self.audience.write();
+        let full = put_person(&mut indexes, &read, now);
+        indexes.building.0 += people.len() as u64;
+        drop(indexes);
         self.doing = people.last().map_or(FollowerState::Following, |last| FollowerState::Building(*last));
         if full { self.begin(now) } else { Ok(()) }
     }
@@ -208,8 +208,8 @@ impl StoreFollower {
             return Ok(false);
         }
         if self.expiring.1.is_empty() {
-            let columns = self.audience.read();
-            let people = columns.of_tenant.values().flat_map(|people| people.expired(hour));
+            let indexes = self.audience.read();
+            let people = indexes.of_tenant.values().flat_map(|people| people.expired(hour));
             self.expiring = (hour, people.map(|person| PersonNo(crate::base::integers::signed(person))).collect());
         }
         let (until, people) = &mut self.expiring;
@@ -228,7 +228,7 @@ impl StoreFollower {
     fn catch_up(&mut self, now: Millis) -> Result<bool, StoreError> {
         let tx = self.conn.transaction()?;
         let (state, oldest) = (file_origin(&tx)?, oldest_change(&tx)?);
-        self.erased = tx.query_row(meta::META_COLUMNS_ERASED, [], |row| row.get(0))?;
+        self.erased = tx.query_row(meta::META_INDEX_ERASED, [], |row| row.get(0))?;
         // The store deleted changes that were not followed yet, the store was replaced, or a rebuild was requested.
         if oldest > self.of.seq + 1
             || state.seq < self.of.seq
@@ -248,13 +248,13 @@ impl StoreFollower {
         let read = read(&tx, &people)?;
         tx.commit()?;
         let is_last = rows.len() < CHANGES as usize;
-        let mut columns = self.audience.write();
-        let full = put_person(&mut columns, &read, now);
+        let mut indexes = self.audience.write();
+        let full = put_person(&mut indexes, &read, now);
         self.of.seq = rows.last().map_or(self.of.seq, |(seq, _)| *seq);
         if is_last && self.of.hour >= HourStamp::at(now) {
-            columns.as_of = Some(now);
+            indexes.as_of = Some(now);
         }
-        drop(columns);
+        drop(indexes);
         if full { self.begin(now).map(|()| true) } else { Ok(!is_last) }
     }
 
@@ -265,16 +265,16 @@ impl StoreFollower {
     /// [`IndexFileError`]. The previous file remains.
     pub fn keep(&mut self) -> Result<bool, IndexFileError> {
         let failed = |source| IndexFileError { data: self.data.clone(), source };
-        let columns = self.audience.read();
+        let indexes = self.audience.read();
         match &mut self.doing {
             // A file never contains rows with unsettled event names.
             FollowerState::Following if !self.recounting.is_empty() => return Ok(false),
             FollowerState::Following => {
-                let writing = FileWrite::begin(&self.data, self.of, &columns).map_err(failed)?;
+                let writing = FileWrite::begin(&self.data, self.of, &indexes).map_err(failed)?;
                 self.doing = FollowerState::Keeping(Box::new(writing), self.of);
             }
             FollowerState::Keeping(writing, of) => {
-                let (done, seq) = (writing.step(&columns), of.seq);
+                let (done, seq) = (writing.step(&indexes), of.seq);
                 match done {
                     Ok(None) => {}
                     Ok(Some(bytes)) => {
@@ -355,7 +355,7 @@ fn file_origin(conn: &Connection) -> Result<FileOrigin, StoreError> {
     let of = |row: &rusqlite::Row<'_>| {
         Ok(FileOrigin { restore: row.get(0)?, epoch: row.get(1)?, seq: row.get(2)?, hour: HourStamp(0) })
     };
-    Ok(conn.prepare_cached(meta::META_COLUMNS_STATE)?.query_row([], of)?)
+    Ok(conn.prepare_cached(meta::META_INDEX_STATE)?.query_row([], of)?)
 }
 
 /// Oldest change that the store retains; 0 if it retains none.
@@ -393,9 +393,9 @@ fn read(conn: &Connection, people: &[PersonNo]) -> Result<Read, StoreError> {
 }
 
 /// Sets the event names that each tenant's index counts. Returns whether a count changed.
-fn count_events(columns: &mut AudienceIndexes, names: BTreeMap<TenantNo, BTreeSet<String>>) -> bool {
-    columns.event_names = names;
-    let AudienceIndexes { of_tenant, event_names, .. } = columns;
+fn count_events(indexes: &mut AudienceIndexes, names: BTreeMap<TenantNo, BTreeSet<String>>) -> bool {
+    indexes.event_names = names;
+    let AudienceIndexes { of_tenant, event_names, .. } = indexes;
     let none = BTreeSet::new();
     let of = |(tenant, people): (&TenantNo, &mut AudienceIndex)| {
         people.count_events(event_names.get(tenant).unwrap_or(&none))
@@ -404,27 +404,27 @@ fn count_events(columns: &mut AudienceIndexes, names: BTreeMap<TenantNo, BTreeSe
 }
 
 /// Writes the rows of people that were read. Returns whether an index had no room for one of them.
-fn put_person(columns: &mut AudienceIndexes, read: &Read, now: Millis) -> bool {
+fn put_person(indexes: &mut AudienceIndexes, read: &Read, now: Millis) -> bool {
     let mut full = false;
     for (person, found) in read {
         let number = crate::base::integers::unsigned(person.0);
-        columns.unreadable.remove(person);
+        indexes.unreadable.remove(person);
         let (someone, tenant) = match found {
             PersonRead::Someone(someone) => (Some(someone), Some(someone.tenant)),
             PersonRead::Gone => (None, None),
             PersonRead::Unreadable(tenant) => {
-                columns.unreadable.insert(*person, *tenant);
+                indexes.unreadable.insert(*person, *tenant);
                 (None, None)
             }
         };
         // The person's number may have belonged to another tenant.
-        for (no, people) in &mut columns.of_tenant {
+        for (no, people) in &mut indexes.of_tenant {
             if tenant != Some(*no) {
                 people.remove(number);
             }
         }
         if let Some(someone) = someone {
-            let AudienceIndexes { of_tenant, event_names, .. } = &mut *columns;
+            let AudienceIndexes { of_tenant, event_names, .. } = &mut *indexes;
             let people = of_tenant.entry(someone.tenant).or_insert_with(|| {
                 let mut people = AudienceIndex::laid_out_for(0);
                 people.count_events(event_names.get(&someone.tenant).unwrap_or(&BTreeSet::new()));

@@ -209,10 +209,10 @@ fn in_parts<T: Send>(
     now: Millis,
     ask: impl Fn(&IndexQuery<'_>, Range<usize>) -> T + Sync,
 ) -> Result<Parts<T>, AnswerError> {
-    let columns = audience.read();
-    let (done, all) = columns.building;
-    let as_of = columns.as_of.ok_or(AnswerError::Building { done, all })?;
-    let Some(people) = columns.of_tenant.get(&tenant) else { return Ok((0, as_of, None, Vec::new())) };
+    let indexes = audience.read();
+    let (done, all) = indexes.building;
+    let as_of = indexes.as_of.ok_or(AnswerError::Building { done, all })?;
+    let Some(people) = indexes.of_tenant.get(&tenant) else { return Ok((0, as_of, None, Vec::new())) };
     let query = people.ask(filter, Minute::at(now));
     let uncounted = people.uncounted_of(filter).map(str::to_owned);
     let partitions = people.partitions_of(buckets);

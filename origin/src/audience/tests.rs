@@ -418,7 +418,7 @@ fn a_file_that_is_not_of_this_store_or_damaged_is_none() {
         assert!(!used, "cut at {at}");
         world = next;
     }
-    for change in ["restore_epoch = restore_epoch + 1", "columns_epoch = columns_epoch + 1"] {
+    for change in ["restore_epoch = restore_epoch + 1", "index_epoch = index_epoch + 1"] {
         std::fs::write(&path, &bytes).unwrap();
         world.origin.conn.execute(&format!("UPDATE meta SET {change}"), []).unwrap();
         let (used, next) = is_used(world);
@@ -436,7 +436,7 @@ fn columns_that_are_asked_to_be_are_built_anew_while_they_follow() {
     let mut follower = StoreFollower::new(world.origin.data(), world.audience.clone()).unwrap();
     while follower.step(NOW).unwrap() {}
     assert_eq!(world.audience.read().building, (1, 1), "the file was read, and tells of no building");
-    world.origin.conn.execute("UPDATE meta SET columns_epoch = columns_epoch + 1", []).unwrap();
+    world.origin.conn.execute("UPDATE meta SET index_epoch = index_epoch + 1", []).unwrap();
     assert!(follower.step(NOW).unwrap());
     assert_eq!((world.audience.read().as_of, world.audience.read().building), (None, (0, 1)));
     while follower.step(NOW).unwrap() {}

@@ -142,10 +142,10 @@ fn materialise_audience(
         let tenant = named_tenant(&tenants, of.tenant.as_deref())?;
         let (filter, document) = parse_filter(of, &conn, tenant)?;
         let audience = MaterializedAudience::new((tenant.no, segment), (&filter, &document), hours, now)?;
-        let columns = load_indexes(&config.data, now)?;
-        let matching = query::list_members(&columns, &conn, tenant.no, &filter, now)?;
+        let indexes = load_indexes(&config.data, now)?;
+        let matching = query::list_members(&indexes, &conn, tenant.no, &filter, now)?;
         let holding = materialise::members_filter(&conn, tenant, segment)?;
-        let holders = query::list_members(&columns, &conn, tenant.no, &holding, now)?;
+        let holders = query::list_members(&indexes, &conn, tenant.no, &holding, now)?;
         let unreadable = matching.unreadable.max(holders.unreadable);
         let people = AudiencePeople::new(matching.members, holders.members);
         let tenant_name = tenant.config.name.clone();
@@ -182,7 +182,7 @@ fn ask_audience(command: &AudienceCommand, of: &FilterOptions, common: &CommonOp
         AudienceCommand::Schedule { from, hours, .. } => parse_window(from.as_deref(), *hours, now)?,
         _ => now..now,
     };
-    let columns = load_indexes(&config.data, now)?;
+    let indexes = load_indexes(&config.data, now)?;
     match command {
         AudienceCommand::Estimate { precision, measure, .. } => {
             let of = measure.as_deref().map(|name| query::find_measure(&conn, tenant.no, name)).transpose()?;
@@ -192,17 +192,17 @@ fn ask_audience(command: &AudienceCommand, of: &FilterOptions, common: &CommonOp
             let random = u64::from_be_bytes(clock::random_bytes()?);
             let sampling = SampleRequest { precision: *precision, measure: of, random };
             let mut last = None;
-            query::estimate_count(&columns, &conn, tenant.no, &filter, &sampling, now, |report| last = Some(report))?;
+            query::estimate_count(&indexes, &conn, tenant.no, &filter, &sampling, now, |report| last = Some(report))?;
             let last = last.context("the sample reported no estimate")?;
             common.output.one(&last.to_answer(measure.as_deref(), started.elapsed()))
         }
         AudienceCommand::Members(_) => {
-            let exact = query::count_exactly(&columns, &conn, tenant.no, &filter, now)?;
+            let exact = query::count_exactly(&indexes, &conn, tenant.no, &filter, now)?;
             common.output.one(&exact.to_answer(started.elapsed()))
         }
         AudienceCommand::Export { to, .. } => {
             let AllMembers { members, .. } =
-                note_unreadable(query::list_members(&columns, &conn, tenant.no, &filter, now)?);
+                note_unreadable(query::list_members(&indexes, &conn, tenant.no, &filter, now)?);
             if to.form == OutputFormat::Parquet {
                 let file = to
                     .to
@@ -225,7 +225,7 @@ fn ask_audience(command: &AudienceCommand, of: &FilterOptions, common: &CommonOp
         }
         AudienceCommand::Schedule { to, .. } => {
             let AllMembers { members, .. } =
-                note_unreadable(query::list_members(&columns, &conn, tenant.no, &filter, now)?);
+                note_unreadable(query::list_members(&indexes, &conn, tenant.no, &filter, now)?);
             let mut some = members.chunks(1_000);
             to.write(members.len(), common.output, schedule::format_head, |lines| {
                 let Some(some) = some.next() else { return Ok(None) };

@@ -3,7 +3,7 @@
 use super::output::{Format, progress_bar, show_progress};
 use super::{UsageError, parse_argument};
 use anyhow::{Context as _, bail};
-use causeway_origin::audience::Audience as Columns;
+use causeway_origin::audience::Audience;
 use causeway_origin::audience::index_follower::StoreFollower;
 use causeway_origin::audience::query::{self, MemberFormat};
 use causeway_origin::maintenance::export;
@@ -103,15 +103,15 @@ pub(super) fn parse_filter(
 }
 
 /// Loads the audience index: all people in the store.
-pub(super) fn load_indexes(data: &std::path::Path, now: u64) -> Result<Columns, JobError> {
-    let columns = Columns::default();
-    let mut follower = StoreFollower::new(data, columns.clone())?;
+pub(super) fn load_indexes(data: &std::path::Path, now: u64) -> Result<Audience, JobError> {
+    let audience = Audience::default();
+    let mut follower = StoreFollower::new(data, audience.clone())?;
     let progress = progress_bar(0, PEOPLE);
     let shown = show_progress(&progress);
     while follower.step(now)? {
-        let (done, all) = columns.read().building;
+        let (done, all) = audience.read().building;
         shown(done, all);
     }
     progress.finish_and_clear();
-    Ok(columns)
+    Ok(audience)
 }

@@ -1,4 +1,4 @@
-//! The job `columns`: requests a rebuild of the audience index by the serving process.
+//! The job `index`: requests a rebuild of the audience index by the serving process.
 
 use crate::jobs::context::{BackgroundJob, JobContext, JobReport};
 use crate::jobs::runs::JobRun;
@@ -6,7 +6,7 @@ use crate::store::job_error::JobError;
 use crate::store::tables::{meta, people};
 use serde_json::json;
 
-/// The job `columns`: requests a rebuild of the audience index by the serving process.
+/// The job `index`: requests a rebuild of the audience index by the serving process.
 #[derive(Debug)]
 pub(crate) struct IndexJob;
 
@@ -21,7 +21,7 @@ fn rebuild_index(context: &mut JobContext<'_>, run: &JobRun) -> Result<JobReport
     let people: u64 =
         context.conn.query_row(people::PEOPLE_COUNT, [], |row| row.get(0).map(crate::base::integers::unsigned))?;
     if !run.request.dry_run {
-        context.conn.execute(meta::META_NEXT_COLUMNS_EPOCH, [])?;
+        context.conn.execute(meta::META_NEXT_INDEX_EPOCH, [])?;
     }
     Ok(json!({ "people": people }).into())
 }

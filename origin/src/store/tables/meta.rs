@@ -1,11 +1,11 @@
 //! Statements of the table `meta`: one row with the identity and the counters of the store.
 
 /// Newest change with an erasure.
-pub(crate) const META_COLUMNS_ERASED: &str = "SELECT columns_erased FROM meta";
+pub(crate) const META_INDEX_ERASED: &str = "SELECT index_erased FROM meta";
 
 /// Restore epoch, epoch of the index, and number of the newest change of people. `sqlite_sequence` retains the newest
 /// number after all changes are deleted.
-pub(crate) const META_COLUMNS_STATE: &str = "SELECT restore_epoch, columns_epoch,
+pub(crate) const META_INDEX_STATE: &str = "SELECT restore_epoch, index_epoch,
     ifnull((SELECT seq FROM sqlite_sequence WHERE name = 'people_changed'), 0) FROM meta";
 
 /// Identity of the store, and newest folded log record.
@@ -19,14 +19,14 @@ pub(crate) const META_EVENT_NAMES: &str = "SELECT event_names FROM meta";
 
 /// Records that the changes so far include an erasure. An index file that was written before the newest change may hold
 /// erased visitors.
-pub(crate) const META_MARK_COLUMNS_ERASED: &str =
-    "UPDATE meta SET columns_erased = ifnull((SELECT seq FROM sqlite_sequence WHERE name = 'people_changed'), 0)";
+pub(crate) const META_MARK_INDEX_ERASED: &str =
+    "UPDATE meta SET index_erased = ifnull((SELECT seq FROM sqlite_sequence WHERE name = 'people_changed'), 0)";
 
 /// Gives the store another random identity.
 pub(crate) const META_RENEW_IDENTITY: &str = "UPDATE meta SET identity = randomblob(16)";
 
 /// Increments the epoch of the audience index.
-pub(crate) const META_NEXT_COLUMNS_EPOCH: &str = "UPDATE meta SET columns_epoch = columns_epoch + 1";
+pub(crate) const META_NEXT_INDEX_EPOCH: &str = "UPDATE meta SET index_epoch = index_epoch + 1";
 
 /// Writes the restore epoch. `?1` epoch.
 pub(crate) const META_SET_RESTORE_EPOCH: &str = "UPDATE meta SET restore_epoch = ?1";
