@@ -106,18 +106,33 @@ fn ruled_out(text: &str) -> Vec<&'static str> {
     RULED_OUT.into_iter().filter(occurs).collect()
 }
 
-/// The text that a reader of a file sees as prose: all of a document, the comments of a source.
-fn prose(path: &Path, line: &str) -> Option<String> {
-    if path.extension().is_some_and(|ending| ending == "md") {
-        return Some(line.to_owned());
-    }
-    line.split_once("//").map(|(_, comment)| comment.to_owned())
+/// The endings of the files with prose, each with the mark that begins a comment. Without a mark, the whole file is prose.
+const COMMENT_MARKS: [(&str, Option<&str>); 10] = [
+    ("rs", Some("//")),
+    ("mjs", Some("//")),
+    ("js", Some("//")),
+    ("ts", Some("//")),
+    ("sql", Some("--")),
+    ("toml", Some("#")),
+    ("py", Some("#")),
+    ("sh", Some("#")),
+    ("html", None),
+    ("md", None),
+];
+
+/// The text that a reader of a file sees as prose: all of a document or page, the comments of a source. A line of a
+/// block comment (`/** … */`) counts as a comment.
+fn prose<'t>(ending: &str, line: &'t str) -> Option<&'t str> {
+    let (_, mark) = COMMENT_MARKS.into_iter().find(|(known, _)| *known == ending)?;
+    let Some(mark) = mark else { return Some(line) };
+    let in_block = mark == "//" && ["*", "/*"].iter().any(|start| line.trim_start().starts_with(start));
+    if in_block { Some(line) } else { line.split_once(mark).map(|(_, comment)| comment) }
 }
 
 #[test]
 fn no_comment_and_no_document_contains_a_ruled_out_phrase() {
     let mut paths = Vec::new();
-    files(root(), &["rs", "mjs", "js", "md"], &mut paths);
+    files(root(), &COMMENT_MARKS.map(|(ending, _)| ending), &mut paths);
     let mut found = Vec::new();
     for path in paths {
         let name = path.strip_prefix(root()).unwrap().display().to_string();
@@ -125,8 +140,9 @@ fn no_comment_and_no_document_contains_a_ruled_out_phrase() {
             continue;
         }
         let text = std::fs::read_to_string(&path).unwrap();
+        let ending = path.extension().unwrap().to_str().unwrap();
         for (n, line) in text.lines().enumerate() {
-            let phrases = prose(&path, line).map(|prose| ruled_out(&prose)).unwrap_or_default();
+            let phrases = prose(ending, line).map(ruled_out).unwrap_or_default();
             found.extend(phrases.into_iter().map(|phrase| format!("{name}:{}: {phrase}", n + 1)));
         }
     }
@@ -142,4 +158,21 @@ fn no_comment_and_no_document_contains_a_ruled_out_phrase() {
 fn a_ruled_out_phrase_is_found_as_whole_words() {
     assert_eq!(ruled_out("the rows of before are written anew"), ["anew", "of before"]);
     assert!(ruled_out("a renewed key, of beforehand").is_empty());
+}
+
+#[test]
+fn comments_of_each_kind_of_file_are_read() {
+    for (ending, line) in [
+        ("rs", "let rows = 1; // written anew"),
+        ("ts", " * Written anew."),
+        ("js", "/** Written anew. */"),
+        ("sql", "    row INTEGER, -- written anew"),
+        ("toml", "rows = 1 # written anew"),
+        ("py", "rows = 1  # written anew"),
+        ("html", "<p>Written anew.</p>"),
+        ("md", "Written anew."),
+    ] {
+        assert_eq!(prose(ending, line).map(ruled_out), Some(vec!["anew"]), "{ending}");
+    }
+    assert_eq!(prose("rs", "let anew = 1;"), None);
 }
