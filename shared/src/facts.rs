@@ -6,6 +6,6 @@ pub mod events;
 pub mod evidence;
 pub mod exposures;
 pub mod fact;
-pub mod offer_slots;
+pub mod offer_codes;
 pub mod orders;
 pub mod segments;

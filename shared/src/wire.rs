@@ -31,7 +31,7 @@ pub mod kv;
 pub mod kv_keys;
 pub mod model;
 pub mod newest_versions;
-pub mod offer_slots;
+pub mod offer_codes;
 pub mod outbox_drain;
 mod parts;
 pub mod profile;

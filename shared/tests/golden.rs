@@ -22,7 +22,9 @@ use causeway_shared::facts::events::{EventCount, VisitorEvents};
 use causeway_shared::facts::evidence::{EvidenceSource, EvidenceWeight};
 use causeway_shared::facts::exposures::{Exposures, FirstExposure};
 use causeway_shared::facts::fact::{self, ErasureScope, Fact, FactKind, PURCHASE};
-use causeway_shared::facts::offer_slots::{self, GivenSlot, HeldSlots, SlotRows, SlotStock, SlotWrites, VisitorSlots};
+use causeway_shared::facts::offer_codes::{
+    self, GivenOfferCode, HeldOfferCodes, OfferCodeRows, OfferCodeStock, OfferCodeWrites, VisitorOfferCodes,
+};
 use causeway_shared::facts::segments::{SegmentId, SegmentState, WriteStamp};
 use causeway_shared::identity::IdentityCookie;
 use causeway_shared::keys::cookie::{self, IDENTITY};
@@ -38,7 +40,7 @@ use causeway_shared::profiles::view::{Snapshot, StoredValue};
 use causeway_shared::wire::facts::FactBatch;
 use causeway_shared::wire::kv_keys::{attributes_key, catalogue_key, lookup_key, model_key, pointer_key, snapshot_key};
 use causeway_shared::wire::model as wire_model;
-use causeway_shared::wire::offer_slots as wire_offers;
+use causeway_shared::wire::offer_codes as wire_offers;
 use causeway_shared::wire::strict_caps as wire_strict;
 use causeway_shared::wire::sync::{KvWrite, ReadResult, RejectedFact, SyncRequest, SyncResponse, VerifyRequest};
 use causeway_shared::wire::{WireError, catalogue, cookies, facts, kv, profile, sync};
@@ -427,7 +429,7 @@ fn ledger() -> Ledger {
         ],
         reserved: Vec::new(),
         exposed: Exposures::default(),
-        offer_codes: HeldSlots::default(),
+        offer_codes: HeldOfferCodes::default(),
     }
 }
 
@@ -602,9 +604,9 @@ fn exposures_of_a_snapshot() {
 
 #[test]
 fn offer_codes_of_a_snapshot() {
-    let offer_codes: HeldSlots = [
-        (3, offer_slots::HeldSlot { number: 5, at: NOW }),
-        (70_000, offer_slots::HeldSlot { number: 300, at: NOW + 1 }),
+    let offer_codes: HeldOfferCodes = [
+        (3, offer_codes::HeldOfferCode { number: 5, at: NOW }),
+        (70_000, offer_codes::HeldOfferCode { number: 300, at: NOW + 1 }),
     ]
     .into_iter()
     .collect();
@@ -620,7 +622,7 @@ fn offer_codes_of_a_snapshot() {
     assert_eq!((all.offer_codes(), all.exposures()), (offer_codes, exposures));
     for end in 5..sub.packed().len() {
         let cut = SubProfile::from_packed(SnapshotVersion::default(), sub.packed()[..end].to_vec().into());
-        assert_eq!((cut.totals(), cut.offer_codes()), (totals, HeldSlots::default()));
+        assert_eq!((cut.totals(), cut.offer_codes()), (totals, HeldOfferCodes::default()));
     }
 }
 
@@ -649,14 +651,14 @@ fn event_times_of_a_snapshot() {
     assert_eq!(often(&sub, "saved", 0), None);
     // The part follows all others. A snapshot of the previous release lacks it, and a reader of that release ignores
     // it.
-    let offer_codes: HeldSlots = [(3, offer_slots::HeldSlot { number: 5, at: NOW })].into_iter().collect();
+    let offer_codes: HeldOfferCodes = [(3, offer_codes::HeldOfferCode { number: 5, at: NOW })].into_iter().collect();
     let all = SubContent { attributes: vec![0], offer_codes: offer_codes.pack(), ..content };
     let all = SubProfile::pack(SnapshotVersion::default(), &all);
     assert_eq!((all.offer_codes(), often(&all, fact::PAGE, 3)), (offer_codes, Some(EventCount::Exactly(3))));
     let before = SubProfile::from_packed(SnapshotVersion::default(), hex(GOT).into());
     assert_eq!(often(&before, fact::PAGE, 3), Some(EventCount::AtLeast(0)));
     let reader = SubProfile::from_packed(SnapshotVersion::default(), hex(&RECENT.replacen("8001", "00", 1)).into());
-    assert_eq!((reader.totals(), reader.offer_codes()), (totals, HeldSlots::default()));
+    assert_eq!((reader.totals(), reader.offer_codes()), (totals, HeldOfferCodes::default()));
     for end in 6..sub.packed().len() {
         let cut = SubProfile::from_packed(SnapshotVersion::default(), sub.packed()[..end].to_vec().into());
         assert_eq!((cut.totals(), often(&cut, fact::PAGE, 3)), (totals, Some(EventCount::AtLeast(0))));
@@ -665,7 +667,7 @@ fn event_times_of_a_snapshot() {
 
 #[test]
 fn rows_calls_and_answers_of_an_offer_object() {
-    let call = offer_slots::OfferCall {
+    let call = offer_codes::OfferCall {
         tenant: tenant(),
         campaign: 300,
         limit: 50_000,
@@ -675,7 +677,7 @@ fn rows_calls_and_answers_of_an_offer_object() {
         own: one(),
         members: vec![one(), two()],
     };
-    let given = GivenSlot { number: 300, holder: two() };
+    let given = GivenOfferCode { number: 300, holder: two() };
     assert_eq!(to_hex(&wire_offers::encode_call(&call)), OFFERS_CALL);
     assert_eq!(wire_offers::decode_call(&hex(OFFERS_CALL)), Some(call.clone()));
     assert_eq!(wire_offers::decode_call(&later(&hex(OFFERS_CALL))), Some(call.clone()));
@@ -687,23 +689,23 @@ fn rows_calls_and_answers_of_an_offer_object() {
     let (one, two) = (one(), two());
     assert_eq!(wire_offers::stock_keys(&call), ["stock".to_owned(), one.to_string(), two.to_string()]);
     let (stock, rows) = (
-        SlotStock { given: 7, empty: 100 },
-        SlotRows::from_iter([(one, VisitorSlots::Asked), (two, VisitorSlots::Given(given))]),
+        OfferCodeStock { given: 7, empty: 100 },
+        OfferCodeRows::from_iter([(one, VisitorOfferCodes::Asked), (two, VisitorOfferCodes::Given(given))]),
     );
     let lines = format!("{OFFERS_STOCK}\n{OFFERS_ASKED}\n{OFFERS_GIVEN}");
     assert_eq!(wire_offers::decode_rows(&call, lines.as_bytes()), Some((stock, rows.clone())));
-    assert_eq!(wire_offers::decode_rows(&call, b""), Some((SlotStock::default(), SlotRows::new())));
+    assert_eq!(wire_offers::decode_rows(&call, b""), Some((OfferCodeStock::default(), OfferCodeRows::new())));
     assert_eq!(
         wire_offers::decode_rows(&call, format!("{OFFERS_STOCK}\n\n").as_bytes()),
-        Some((stock, SlotRows::new()))
+        Some((stock, OfferCodeRows::new()))
     );
-    let writes: SlotWrites = rows.into_iter().map(|(visitor, row)| (visitor, Some(row))).collect();
+    let writes: OfferCodeWrites = rows.into_iter().map(|(visitor, row)| (visitor, Some(row))).collect();
     assert_eq!(
         wire_offers::encode_rows(stock, &writes),
         format!("stock {OFFERS_STOCK}\n{one} {OFFERS_ASKED}\n{two} {OFFERS_GIVEN}")
     );
     assert_eq!(
-        wire_offers::encode_rows(stock, &SlotWrites::from_iter([(one, None)])),
+        wire_offers::encode_rows(stock, &OfferCodeWrites::from_iter([(one, None)])),
         format!("stock {OFFERS_STOCK}\n{one} ")
     );
     for golden in [OFFERS_CALL, OFFERS_NO_ANSWER, OFFERS_ANSWER].map(hex) {
@@ -861,7 +863,7 @@ fn all_cookies() {
     assert_eq!(cookies::decode_ledger(&hex(RESERVING)).unwrap(), reserving());
     let exposed = [(3, FirstExposure { arm: 2, at: NOW, mixed: false })].into_iter().collect();
     let exposing = Ledger { exposed, ..reserving() };
-    let offer_codes: HeldSlots = [(3, offer_slots::HeldSlot { number: 5, at: NOW })].into_iter().collect();
+    let offer_codes: HeldOfferCodes = [(3, offer_codes::HeldOfferCode { number: 5, at: NOW })].into_iter().collect();
     let getting = Ledger { offer_codes, ..exposing.clone() };
     for (ledger, golden) in [(exposing, EXPOSING), (getting, GETTING)] {
         assert_eq!(to_hex(&cookies::encode_ledger(&ledger)), golden);

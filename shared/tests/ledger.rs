@@ -11,7 +11,7 @@ use causeway_shared::facts::actions::{
 };
 use causeway_shared::facts::exposures::{Exposures, FirstExposure};
 use causeway_shared::facts::fact::{Fact, FactKind};
-use causeway_shared::facts::offer_slots::{HeldSlot, HeldSlots};
+use causeway_shared::facts::offer_codes::{HeldOfferCode, HeldOfferCodes};
 use causeway_shared::identity::{
     BulkResult, IdentityCookie, IdentityRequest, IdentityStep, RecognisedVisitor, begin_identity,
 };
@@ -274,7 +274,7 @@ fn brim(entity: impl Fn(u32) -> AdEntity) -> Ledger {
     }
     for n in 0..10 {
         ledger.expose((n + 1) * (u32::MAX / 10), FirstExposure { arm: u8::MAX, at: NOW, mixed: false });
-        ledger.keep_offer_code((n + 1) * (u32::MAX / 10), HeldSlot { number: limits::RECIPIENTS - 1, at: NOW });
+        ledger.keep_offer_code((n + 1) * (u32::MAX / 10), HeldOfferCode { number: limits::RECIPIENTS - 1, at: NOW });
     }
     ledger
 }
@@ -315,7 +315,7 @@ fn a_list_that_is_empty_takes_no_byte_of_the_cookie() {
     record(&ledger, b'r');
     ledger.exposed = Exposures::default();
     record(&ledger, b'x');
-    ledger.offer_codes = HeldSlots::default();
+    ledger.offer_codes = HeldOfferCodes::default();
     record(&ledger, b'u');
     ledger.pages.clear();
     record(&ledger, b'p');
@@ -351,7 +351,7 @@ fn the_ledger_holds_an_exposure_until_every_location_has_it_in_a_snapshot() {
 
 #[test]
 fn the_ledger_holds_an_offer_code_until_every_location_has_it_in_a_snapshot() {
-    let (got, own) = (HeldSlot { number: 7, at: NOW }, visitor(1));
+    let (got, own) = (HeldOfferCode { number: 7, at: NOW }, visitor(1));
     let mut ledger = Ledger::new(own);
     ledger.keep_offer_code(5, got);
     assert_eq!(recognised(own, &ledger, NOW + 1).view.of(own).offer_codes().get(5), Some(got));
@@ -370,7 +370,7 @@ fn the_ledger_holds_an_offer_code_until_every_location_has_it_in_a_snapshot() {
         assert_eq!(!ledger.offer_codes.is_empty(), held, "{after}");
     }
     // The first code counts, whichever visitor got it.
-    let earlier = HeldSlot { number: 9, at: NOW - 1 };
+    let earlier = HeldOfferCode { number: 9, at: NOW - 1 };
     let joined =
         KnownVisitor::from_sub(sub).join(KnownVisitor::default().getting(&[(5, earlier)].into_iter().collect()));
     assert_eq!(joined.offer_codes().get(5), Some(earlier));

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use causeway_shared::base::bucket::PersonRandom;
 use causeway_shared::base::ids::VisitorId;
 use causeway_shared::base::random::Random;
-use causeway_shared::facts::offer_slots::{
-    GivenSlot, OfferCall, OfferStep, RANGES, RecipientLimit, SlotRows, SlotStock, VisitorSlots,
+use causeway_shared::facts::offer_codes::{
+    GivenOfferCode, OfferCall, OfferCodeRows, OfferCodeStock, OfferStep, RANGES, RecipientLimit, VisitorOfferCodes,
 };
 use proptest::prelude::*;
 
@@ -24,7 +24,7 @@ fn everybody(limit: u32) -> RecipientLimit {
 /// All objects of one campaign, and the loss of messages to them.
 #[derive(Default)]
 struct Objects {
-    stored: BTreeMap<u8, (SlotStock, SlotRows)>,
+    stored: BTreeMap<u8, (OfferCodeStock, OfferCodeRows)>,
     calls: u32,
     /// Which messages are lost, by their number; the pattern repeats.
     lost: Vec<bool>,
@@ -37,7 +37,7 @@ impl Objects {
         !self.lost.is_empty() && self.lost[self.messages % self.lost.len()]
     }
 
-    fn keep(rows: &mut SlotRows, writes: causeway_shared::facts::offer_slots::SlotWrites) {
+    fn keep(rows: &mut OfferCodeRows, writes: causeway_shared::facts::offer_codes::OfferCodeWrites) {
         for (visitor, row) in writes {
             match row {
                 Some(row) => drop(rows.insert(visitor, row)),
@@ -47,7 +47,7 @@ impl Objects {
     }
 
     /// Calls the object of a person; `None` if no answer arrived.
-    fn ask(&mut self, members: &[u32], own: u32, limit: u32) -> Option<Option<GivenSlot>> {
+    fn ask(&mut self, members: &[u32], own: u32, limit: u32) -> Option<Option<GivenOfferCode>> {
         let members: Vec<VisitorId> = members.iter().map(|n| visitor(*n)).collect();
         let random = PersonRandom::of_visitor(*members.iter().min()?);
         let range = everybody(limit).range_of(&random, "codes")?;
@@ -55,7 +55,7 @@ impl Objects {
         self.call(&OfferCall { tenant, campaign: 3, limit, range, asked: 0, again: false, own: visitor(own), members })
     }
 
-    fn call(&mut self, call: &OfferCall) -> Option<Option<GivenSlot>> {
+    fn call(&mut self, call: &OfferCall) -> Option<Option<GivenOfferCode>> {
         if self.is_lost() {
             return None;
         }
@@ -169,7 +169,7 @@ proptest! {
         prop_assert!(given <= limit);
         if waiting.is_empty() {
             prop_assert_eq!(u32::try_from(holders.len()).unwrap(), limit);
-            let asked = objects.stored.values().flat_map(|(_, rows)| rows.values()).filter(|row| **row == VisitorSlots::Asked);
+            let asked = objects.stored.values().flat_map(|(_, rows)| rows.values()).filter(|row| **row == VisitorOfferCodes::Asked);
             prop_assert!(given == limit && asked.count() <= 100);
         }
     }

@@ -5,9 +5,11 @@ use causeway_shared::ads::catalogue::OfferLimit;
 use causeway_shared::ads::decision::Holding;
 use causeway_shared::base::ids::TenantId;
 use causeway_shared::base::limits;
-use causeway_shared::facts::offer_slots::{GivenSlot, OfferCall, OfferStep, RecipientLimit, SlotStock, SlotWrites};
+use causeway_shared::facts::offer_codes::{
+    GivenOfferCode, OfferCall, OfferCodeStock, OfferCodeWrites, OfferStep, RecipientLimit,
+};
 use causeway_shared::identity::RecognisedVisitor;
-use causeway_shared::wire::offer_slots as wire;
+use causeway_shared::wire::offer_codes as wire;
 
 use crate::objects::object_call::{self, InvalidObjectCall, ObjectCall, ObjectClass, ObjectNext, ObjectStep};
 use crate::state::request_state::{RequestState, person_random};
@@ -73,7 +75,7 @@ pub(crate) fn ask_code(state: &RequestState, recognised: &RecognisedVisitor, cam
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OfferAnswer {
     /// The person's code.
-    Code(GivenSlot),
+    Code(GivenOfferCode),
     /// No code is left.
     SoldOut,
     /// No answer came in time.
@@ -148,7 +150,7 @@ fn join_rows(rows: &[Option<String>]) -> String {
     rows.iter().map(|row| row.as_deref().unwrap_or_default()).collect::<Vec<_>>().join("\n")
 }
 
-fn row_writes(stock: SlotStock, writes: &SlotWrites) -> Vec<RowWrite> {
+fn row_writes(stock: OfferCodeStock, writes: &OfferCodeWrites) -> Vec<RowWrite> {
     let text = wire::encode_rows(stock, writes);
     let write = |line: &str| {
         let (key, value) = line.split_once(' ')?;

@@ -7,7 +7,7 @@ use causeway_shared::base::ids::{FactId, InsertionId, VisitorId};
 use causeway_shared::base::limits;
 use causeway_shared::facts::exposures::FirstExposure;
 use causeway_shared::facts::fact::{Fact, FactKind};
-use causeway_shared::facts::offer_slots::{GivenSlot, HeldSlot};
+use causeway_shared::facts::offer_codes::{GivenOfferCode, HeldOfferCode};
 use causeway_shared::identity::{IdClaim, IdentityCookie, RecognisedVisitor, VisitorOrigin};
 use causeway_shared::settings::config;
 use serde::Serialize;
@@ -405,11 +405,11 @@ impl RecognisedCall {
 
     /// Adds the person's code. The fact belongs to the visitor to which the object assigned the code, so that it counts
     /// once, whichever browser of the person reports it.
-    fn add_code(&mut self, campaign: u32, GivenSlot { number, holder }: GivenSlot) {
+    fn add_code(&mut self, campaign: u32, GivenOfferCode { number, holder }: GivenOfferCode) {
         let now = self.state.now;
         self.route.holdings.insert(campaign, Holding::Has(number));
         if holder == self.recognised.visitor {
-            self.recognised.ledger.keep_offer_code(campaign, HeldSlot { number, at: now });
+            self.recognised.ledger.keep_offer_code(campaign, HeldOfferCode { number, at: now });
         }
         let (id, what) = (FactId::of_offer_code(holder, campaign, number), FactKind::OfferCode { campaign, number });
         self.route.facts.push(Fact { position: 0, id, visitor: holder, received: now, at: now, what });

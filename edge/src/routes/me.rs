@@ -3,7 +3,7 @@
 use causeway_shared::base::time::Minute;
 use causeway_shared::facts::actions::{ActionDimension, ActionType, DimensionFilter, group_actions};
 use causeway_shared::facts::exposures::FirstExposure;
-use causeway_shared::facts::offer_slots::HeldSlot;
+use causeway_shared::facts::offer_codes::HeldOfferCode;
 use causeway_shared::identity::{RecognisedVisitor, VisitorOrigin};
 use causeway_shared::profiles::profile::{MissingParts, ProfileTotals};
 use serde::Serialize;
@@ -240,7 +240,7 @@ fn name_offer_codes(state: &RequestState, recognised: &RecognisedVisitor, proven
     } else {
         recognised.view.offer_codes_of(recognised.visitor)
     };
-    let named = |(code, HeldSlot { number, at }): (u32, HeldSlot)| {
+    let named = |(code, HeldOfferCode { number, at }): (u32, HeldOfferCode)| {
         let campaign = state.catalogue.compiled.limited.iter().find(|limited| limited.campaign == code);
         let campaign = campaign.map_or_else(|| code.to_string(), |limited| limited.id.clone());
         OfferCodeAnswer { campaign, code: number, since_ms: at }

@@ -8,7 +8,7 @@ use causeway_shared::ads::catalogue::Campaign;
 use causeway_shared::base::ids::Millis;
 use causeway_shared::base::time::{DAY_MINUTES, Minute};
 use causeway_shared::facts::fact::{Fact, FactKind};
-use causeway_shared::facts::offer_slots::HeldSlots;
+use causeway_shared::facts::offer_codes::HeldOfferCodes;
 use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -63,7 +63,7 @@ pub fn keep_given<'f>(
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn of_person(conn: &Connection, person: PersonNo) -> Result<HeldSlots, StoreError> {
+pub fn of_person(conn: &Connection, person: PersonNo) -> Result<HeldOfferCodes, StoreError> {
     let mut statement = conn.prepare_cached(visitors::VISITORS_OFFER_CODES_OF_PERSON)?;
     Ok(statement.query_map([person.0], read_code)?.collect::<Result<_, _>>()?)
 }
@@ -163,7 +163,7 @@ mod tests {
 
     use super::*;
     use crate::testing::{NOW, Origin, fact, snapshot, visitor};
-    use causeway_shared::facts::offer_slots::HeldSlot;
+    use causeway_shared::facts::offer_codes::HeldOfferCode;
 
     const CODES: u32 = 2;
 
@@ -204,7 +204,7 @@ mod tests {
         let logins = [origin.login(phone, 10, NOW, "ann"), origin.login(laptop, 11, NOW, "ann")];
         origin.send("demo", &logins);
         assert_eq!(counts(&origin), [2, 1, 1], "one person: its first offer_code is the one that counts");
-        let first = HeldSlot { number: 0, at: NOW + 1 };
+        let first = HeldOfferCode { number: 0, at: NOW + 1 };
         assert_eq!(origin.person("demo", laptop).offer_codes.get(CODES), Some(first));
         // The person's snapshot contains the same code.
         let mut written = BTreeMap::new();
@@ -256,7 +256,7 @@ mod tests {
         apply(&mut origin, 3);
         origin.send("demo", &[got(visitor(1), 2, 1), got(visitor(1), 1, 0)]);
         assert_eq!(counts(&origin), [2, 1, 0]);
-        let first = HeldSlot { number: 0, at: NOW + 1 };
+        let first = HeldOfferCode { number: 0, at: NOW + 1 };
         assert_eq!(origin.person("demo", visitor(1)).offer_codes.get(CODES), Some(first));
     }
 

@@ -5,7 +5,7 @@ use causeway_shared::base::ids::{AlternateId, KindCode, VisitorId};
 use causeway_shared::base::limits;
 use causeway_shared::facts::evidence::EvidenceWeight;
 use causeway_shared::facts::exposures::{Exposures, FirstExposure};
-use causeway_shared::facts::offer_slots::{HeldSlot, HeldSlots};
+use causeway_shared::facts::offer_codes::{HeldOfferCode, HeldOfferCodes};
 use causeway_shared::profiles::profile::ProfileTotals;
 use causeway_shared::targeting::experiment::Experiment;
 use rusqlite::Connection;
@@ -256,8 +256,8 @@ fn describe_exposures(tested: &[Experiment], exposures: &Exposures) -> Vec<Expos
 }
 
 /// The offer codes of a person, by the campaign's id. A campaign that the catalogue no longer has is named by its code.
-fn describe_offers(limited: &[LimitedOffer], offer_codes: &HeldSlots) -> Vec<OfferCodeAnswer> {
-    let named = |(code, HeldSlot { number, at }): (u32, HeldSlot)| {
+fn describe_offers(limited: &[LimitedOffer], offer_codes: &HeldOfferCodes) -> Vec<OfferCodeAnswer> {
+    let named = |(code, HeldOfferCode { number, at }): (u32, HeldOfferCode)| {
         let of = limited.iter().find(|of| of.campaign == code);
         let campaign = of.map_or_else(|| code.to_string(), |of| of.id.clone());
         OfferCodeAnswer { campaign, code: number, since_ms: at }

@@ -9,7 +9,7 @@ use causeway_shared::facts::events::VisitorEvents;
 use causeway_shared::facts::evidence::EvidenceWeight;
 use causeway_shared::facts::exposures::Exposures;
 use causeway_shared::facts::fact::{Fact, FactKind};
-use causeway_shared::facts::offer_slots::HeldSlots;
+use causeway_shared::facts::offer_codes::HeldOfferCodes;
 use causeway_shared::facts::orders::find_repeats;
 use causeway_shared::facts::segments::SegmentMap;
 use causeway_shared::profiles::profile::{Profile, ProfileParts, ProfileTotals};
@@ -311,7 +311,7 @@ pub struct PersonSums {
     /// First exposure of the person in each experiment.
     pub exposures: Exposures,
     /// First offer code of the person in each campaign.
-    pub offer_codes: HeldSlots,
+    pub offer_codes: HeldOfferCodes,
     /// Random bits of the person's buckets; `None` until the person is folded.
     pub random: Option<PersonRandom>,
 }

@@ -24,7 +24,7 @@ use crate::base::schema;
 use crate::base::{limits, moment};
 use crate::facts::actions::TimeWindow;
 use crate::facts::attributes::NameDictionary;
-use crate::facts::offer_slots::RecipientLimit;
+use crate::facts::offer_codes::RecipientLimit;
 use crate::settings::vocabulary::Vocabulary;
 use crate::targeting::experiment::{self, Experiment};
 use crate::targeting::filter::{self, CountAnswerer, Entities, Filter, FilterWords};

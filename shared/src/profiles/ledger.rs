@@ -16,7 +16,7 @@ use crate::base::ids::{Millis, SessionId, SnapshotVersion, VisitorId};
 use crate::base::limits;
 use crate::base::planted::{self, PlantedBug};
 use crate::facts::exposures::{Exposures, FirstExposure};
-use crate::facts::offer_slots::{HeldSlot, HeldSlots};
+use crate::facts::offer_codes::{HeldOfferCode, HeldOfferCodes};
 use crate::profiles::profile::{KnownVisitor, LaterPage, SubProfile};
 
 pub use reserved::PlacedInsertion;
@@ -49,14 +49,15 @@ pub struct Ledger {
     /// Exposures to experiments, at most [`limits::LEDGER_EXPOSURES`].
     pub exposed: Exposures,
     /// Offer codes, at most [`limits::LEDGER_OFFER_CODES`].
-    pub offer_codes: HeldSlots,
+    pub offer_codes: HeldOfferCodes,
 }
 
 impl Ledger {
     /// An empty ledger.
     #[must_use]
     pub fn new(visitor: VisitorId) -> Self {
-        let (highest, exposed, offer_codes) = (SnapshotVersion::default(), Exposures::default(), HeldSlots::default());
+        let (highest, exposed, offer_codes) =
+            (SnapshotVersion::default(), Exposures::default(), HeldOfferCodes::default());
         Self { visitor, highest, session: None, pages: Vec::new(), reserved: Vec::new(), exposed, offer_codes }
     }
 
@@ -106,7 +107,7 @@ impl Ledger {
     }
 
     /// Adds an offer code. Over the bound, the campaign with the smallest code is dropped.
-    pub fn keep_offer_code(&mut self, campaign: u32, offer_code: HeldSlot) {
+    pub fn keep_offer_code(&mut self, campaign: u32, offer_code: HeldOfferCode) {
         self.offer_codes.insert(campaign, offer_code);
         self.offer_codes.keep_newest(limits::LEDGER_OFFER_CODES);
     }

@@ -20,7 +20,7 @@ use crate::facts::attributes::{AttributeMap, AttributeValue, NameToken};
 use crate::facts::events::VisitorEvents;
 use crate::facts::exposures::{Exposures, FirstExposure};
 use crate::facts::fact::{Fact, FactKind, PAGE, PURCHASE};
-use crate::facts::offer_slots::{HeldSlot, HeldSlots};
+use crate::facts::offer_codes::{HeldOfferCode, HeldOfferCodes};
 use crate::facts::orders::{OrderPurchase, VisitorOrders};
 use crate::facts::segments::SegmentMap;
 use crate::profiles::activity::ActivityHistogram;
@@ -142,7 +142,7 @@ pub struct ProfileParts {
     /// The exposures.
     pub exposures: Exposures,
     /// The offer codes of limited offers.
-    pub offer_codes: HeldSlots,
+    pub offer_codes: HeldOfferCodes,
     /// The events by name.
     pub events: VisitorEvents,
 }
@@ -160,7 +160,7 @@ pub struct Profile {
     pub(crate) segments: SegmentMap,
     pub(crate) attributes: AttributeMap,
     pub(crate) exposures: Exposures,
-    pub(crate) offer_codes: HeldSlots,
+    pub(crate) offer_codes: HeldOfferCodes,
     pub(crate) events: VisitorEvents,
     pub(crate) activity: ActivityHistogram,
     pub(crate) orders: VisitorOrders,
@@ -210,7 +210,7 @@ impl Profile {
                 self.exposures.insert(*experiment, FirstExposure { arm: *arm, at: fact.received, mixed: false });
             }
             FactKind::OfferCode { campaign, number } => {
-                self.offer_codes.insert(*campaign, HeldSlot { number: *number, at: fact.received });
+                self.offer_codes.insert(*campaign, HeldOfferCode { number: *number, at: fact.received });
             }
             FactKind::Track { .. } | FactKind::Alias { .. } | FactKind::Withdrawal | FactKind::Attributes { .. } => {}
         }
@@ -300,7 +300,7 @@ impl Profile {
 
     /// The visitor's offer codes.
     #[must_use]
-    pub fn offer_codes(&self) -> &HeldSlots {
+    pub fn offer_codes(&self) -> &HeldOfferCodes {
         &self.offer_codes
     }
 

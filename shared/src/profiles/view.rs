@@ -10,7 +10,7 @@ use crate::facts::attributes::{AttributeMap, NameToken, PackedAttributes};
 use crate::facts::events::EventCount;
 use crate::facts::exposures::Exposures;
 use crate::facts::fact::PURCHASE;
-use crate::facts::offer_slots::HeldSlots;
+use crate::facts::offer_codes::HeldOfferCodes;
 use crate::facts::orders::{self, OrderPurchase, VisitorOrders};
 use crate::facts::segments::{self, PackedSegments, SegmentId};
 use crate::profiles::activity::BestSendTime;
@@ -257,8 +257,8 @@ impl<'a> PersonView<'a> {
 
     /// The offer codes: for each campaign the first of any visitor.
     #[must_use]
-    pub fn offer_codes(&self) -> HeldSlots {
-        self.known.iter().map(|known| known.offer_codes()).fold(HeldSlots::default(), HeldSlots::join)
+    pub fn offer_codes(&self) -> HeldOfferCodes {
+        self.known.iter().map(|known| known.offer_codes()).fold(HeldOfferCodes::default(), HeldOfferCodes::join)
     }
 }
 
@@ -385,7 +385,7 @@ impl JoinedView {
 
     /// The offer codes of one visitor alone.
     #[must_use]
-    pub fn offer_codes_of(&self, visitor: VisitorId) -> HeldSlots {
+    pub fn offer_codes_of(&self, visitor: VisitorId) -> HeldOfferCodes {
         self.known.get(&visitor).map(KnownVisitor::offer_codes).unwrap_or_default()
     }
 

@@ -11,7 +11,7 @@ use crate::base::ids::SessionId;
 use crate::base::limits;
 use crate::base::packed::{PackedReader, put};
 use crate::facts::exposures::Exposures;
-use crate::facts::offer_slots::HeldSlots;
+use crate::facts::offer_codes::HeldOfferCodes;
 use crate::identity::IdentityCookie;
 use crate::profiles::ledger::{Ledger, PlacedInsertion, RunningSession, reserved};
 use crate::profiles::profile::LaterPage;
@@ -181,7 +181,7 @@ pub fn decode_ledger(bytes: &[u8]) -> Result<Ledger, WireError> {
     }
     let last = form.last.map(at).transpose()?;
     let exposed: Exposures = firsts(&form.exposed, limits::LEDGER_EXPOSURES)?;
-    let offer_codes: HeldSlots = firsts(&form.offer_codes, limits::LEDGER_OFFER_CODES)?;
+    let offer_codes: HeldOfferCodes = firsts(&form.offer_codes, limits::LEDGER_OFFER_CODES)?;
     Ok(Ledger {
         visitor: parts::read_visitor(form.visitor)?,
         highest: form.highest.into(),

@@ -12,7 +12,7 @@ use super::{WireError, filter};
 use crate::ads::catalogue::{Bid, FlatAd, FlatAdvertiser, FlatCampaign, FlatCatalogue, FlatGroup, RowHead};
 use crate::base::limits;
 use crate::facts::actions::{ActionType, TimeWindow};
-use crate::facts::offer_slots::RecipientLimit;
+use crate::facts::offer_codes::RecipientLimit;
 use crate::targeting::experiment::Experiment;
 
 const FORM: u8 = 1;

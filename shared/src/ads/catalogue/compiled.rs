@@ -7,7 +7,7 @@ use super::Bid;
 use super::flat::{FlatAd, FlatAdvertiser, FlatArm, FlatCampaign, FlatCatalogue, FlatGroup};
 use crate::base::ids::Millis;
 use crate::facts::actions::{ActionCounter, ActionType, AdEntity, AdLevel, FrequencyCap, TimeWindow};
-use crate::facts::offer_slots::RecipientLimit;
+use crate::facts::offer_codes::RecipientLimit;
 use crate::targeting::experiment::Experiment;
 use crate::targeting::filter::{FilterIndex, FilterMatches};
 

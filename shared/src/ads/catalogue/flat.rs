@@ -10,7 +10,7 @@ use super::{Bid, CapMode, CapRule, Catalogue, Targets};
 use crate::ads::budget::CampaignBudget;
 use crate::base::ids::{Micros, Millis};
 use crate::facts::actions::{ActionType, TimeWindow};
-use crate::facts::offer_slots::RecipientLimit;
+use crate::facts::offer_codes::RecipientLimit;
 use crate::settings::vocabulary::Vocabulary;
 use crate::targeting::experiment::{self, Experiment};
 use crate::targeting::filter::Filter;

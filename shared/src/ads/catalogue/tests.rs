@@ -204,6 +204,6 @@ fn the_number_of_recipients_is_bounded() {
         assert_eq!(problem_paths(good), [""; 0]);
     }
     for bad in [json!({}), json!({ "limit": -1 }), json!({ "limit": 1.5 }), json!({ "limit": 1, "of": 2 })] {
-        assert!(serde_json::from_value::<crate::facts::offer_slots::RecipientLimit>(bad.clone()).is_err(), "{bad}");
+        assert!(serde_json::from_value::<crate::facts::offer_codes::RecipientLimit>(bad.clone()).is_err(), "{bad}");
     }
 }

@@ -11,7 +11,7 @@ use crate::facts::attributes::PackedAttributes;
 use crate::facts::events::EventCount;
 use crate::facts::exposures::Exposures;
 use crate::facts::fact::PAGE;
-use crate::facts::offer_slots::HeldSlots;
+use crate::facts::offer_codes::HeldOfferCodes;
 use crate::facts::orders::VisitorOrders;
 use crate::facts::segments::PackedSegments;
 
@@ -45,7 +45,7 @@ struct UnsureFacts {
     beyond: BTreeMap<(Millis, u64), SessionId>,
     reserved: ActionList,
     exposed: Exposures,
-    got: HeldSlots,
+    got: HeldOfferCodes,
 }
 
 impl UnsureFacts {
@@ -100,7 +100,7 @@ impl KnownVisitor {
 
     /// Adds offer codes.
     #[must_use]
-    pub fn getting(self, offer_codes: &HeldSlots) -> Self {
+    pub fn getting(self, offer_codes: &HeldOfferCodes) -> Self {
         self.with(|unsure| offer_codes.iter().for_each(|(code, offer_code)| unsure.got.insert(code, offer_code)))
     }
 
@@ -156,7 +156,7 @@ impl KnownVisitor {
 
     /// The offer codes of the newest sub-profile (none if malformed), joined with the later ones.
     #[must_use]
-    pub fn offer_codes(&self) -> HeldSlots {
+    pub fn offer_codes(&self) -> HeldOfferCodes {
         let held = self.newest().map(SubProfile::offer_codes).unwrap_or_default();
         self.unsure.iter().fold(held, |held, unsure| held.join(unsure.got.clone()))
     }

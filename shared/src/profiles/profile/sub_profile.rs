@@ -12,7 +12,7 @@ use crate::facts::actions::PackedActions;
 use crate::facts::attributes::PackedAttributes;
 use crate::facts::events::{self, EventCount};
 use crate::facts::exposures::Exposures;
-use crate::facts::offer_slots::HeldSlots;
+use crate::facts::offer_codes::HeldOfferCodes;
 use crate::facts::orders::VisitorOrders;
 use crate::facts::segments::PackedSegments;
 
@@ -184,8 +184,8 @@ impl SubProfile {
 
     /// The offer codes; empty if malformed.
     #[must_use]
-    pub fn offer_codes(&self) -> HeldSlots {
-        self.part_after_sums(OFFER_CODES).and_then(HeldSlots::read).unwrap_or_default()
+    pub fn offer_codes(&self) -> HeldOfferCodes {
+        self.part_after_sums(OFFER_CODES).and_then(HeldOfferCodes::read).unwrap_or_default()
     }
 
     /// The number of events of a name from minute `from` to before `to`; `None` for an event that snapshots do not

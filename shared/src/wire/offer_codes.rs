@@ -9,7 +9,9 @@ use super::cbor::{self, FormBounds};
 use super::parts::{self, SixteenBytes};
 use crate::base::ids::VisitorId;
 use crate::base::limits;
-use crate::facts::offer_slots::{GivenSlot, OfferCall, RANGES, SlotRows, SlotStock, SlotWrites, VisitorSlots};
+use crate::facts::offer_codes::{
+    GivenOfferCode, OfferCall, OfferCodeRows, OfferCodeStock, OfferCodeWrites, RANGES, VisitorOfferCodes,
+};
 
 const FORM: u8 = 1;
 const STOCK: &str = "stock";
@@ -48,7 +50,7 @@ struct OfferAnswerForm {
     given: Option<GivenForm>,
 }
 
-/// [`GivenSlot`].
+/// [`GivenOfferCode`].
 #[derive(Serialize, Deserialize)]
 struct GivenForm {
     #[serde(rename = "n")]
@@ -57,7 +59,7 @@ struct GivenForm {
     holder: SixteenBytes,
 }
 
-/// [`SlotStock`].
+/// [`OfferCodeStock`].
 #[derive(Serialize, Deserialize)]
 struct StockForm {
     #[serde(rename = "f")]
@@ -68,7 +70,7 @@ struct StockForm {
     empty: u32,
 }
 
-/// [`VisitorSlots`]: an offer code; without one, the call was forwarded to another object.
+/// [`VisitorOfferCodes`]: an offer code; without one, the call was forwarded to another object.
 #[derive(Serialize, Deserialize)]
 struct RowForm {
     #[serde(rename = "f")]
@@ -102,15 +104,15 @@ pub fn decode_call(bytes: &[u8]) -> Option<OfferCall> {
 
 /// Encodes an answer: an offer code or none.
 #[must_use]
-pub fn encode_answer(answer: Option<GivenSlot>) -> Vec<u8> {
+pub fn encode_answer(answer: Option<GivenOfferCode>) -> Vec<u8> {
     cbor::encode(&OfferAnswerForm { form: FORM, given: answer.map(GivenForm::from) })
 }
 
 /// Decodes an answer; the outer `None` means that it is malformed.
 #[must_use]
-pub fn decode_answer(bytes: &[u8]) -> Option<Option<GivenSlot>> {
+pub fn decode_answer(bytes: &[u8]) -> Option<Option<GivenOfferCode>> {
     let form: OfferAnswerForm = cbor::decode(bytes, FORM, CALL).ok()?;
-    form.given.map(GivenSlot::try_from).transpose().ok()
+    form.given.map(GivenOfferCode::try_from).transpose().ok()
 }
 
 /// The keys of the rows that a call needs: the stock's, then those of its members.
@@ -121,38 +123,38 @@ pub fn stock_keys(call: &OfferCall) -> Vec<String> {
 
 /// Decodes the rows of these keys: one line of base64 each, empty for a missing row. `None` if a row is malformed.
 #[must_use]
-pub fn decode_rows(call: &OfferCall, lines: &[u8]) -> Option<(SlotStock, SlotRows)> {
+pub fn decode_rows(call: &OfferCall, lines: &[u8]) -> Option<(OfferCodeStock, OfferCodeRows)> {
     let mut lines = lines.split(|byte| *byte == b'\n');
     let stock = match lines.next().unwrap_or_default() {
-        [] => SlotStock::default(),
+        [] => OfferCodeStock::default(),
         text => read_stock(text)?,
     };
     let there = call.members.iter().zip(lines).filter(|(_, text)| !text.is_empty());
-    let rows = there.map(|(member, text)| Some((*member, read_slots(text)?))).collect::<Option<_>>()?;
+    let rows = there.map(|(member, text)| Some((*member, read_visitor(text)?))).collect::<Option<_>>()?;
     Some((stock, rows))
 }
 
 /// Encodes the rows to write: one line per row with its key and its base64; without base64, the row is deleted.
 #[must_use]
-pub fn encode_rows(stock: SlotStock, writes: &SlotWrites) -> String {
-    let SlotStock { given, empty } = stock;
+pub fn encode_rows(stock: OfferCodeStock, writes: &OfferCodeWrites) -> String {
+    let OfferCodeStock { given, empty } = stock;
     let stock = STANDARD_NO_PAD.encode_to_string(cbor::encode(&StockForm { form: FORM, given, empty }));
-    let line = |(visitor, row): (&VisitorId, &Option<VisitorSlots>)| {
+    let line = |(visitor, row): (&VisitorId, &Option<VisitorOfferCodes>)| {
         let text = row.map(|row| STANDARD_NO_PAD.encode_to_string(cbor::encode(&RowForm::from(row))));
         format!("\n{visitor} {}", text.unwrap_or_default())
     };
     format!("{STOCK} {stock}") + &writes.iter().map(line).collect::<String>()
 }
 
-fn read_stock(text: &[u8]) -> Option<SlotStock> {
+fn read_stock(text: &[u8]) -> Option<OfferCodeStock> {
     let form: StockForm = cbor::decode(&STANDARD_NO_PAD.decode_to_vec(text).ok()?, FORM, CALL).ok()?;
-    Some(SlotStock { given: form.given, empty: form.empty })
+    Some(OfferCodeStock { given: form.given, empty: form.empty })
 }
 
-fn read_slots(text: &[u8]) -> Option<VisitorSlots> {
+fn read_visitor(text: &[u8]) -> Option<VisitorOfferCodes> {
     let form: RowForm = cbor::decode(&STANDARD_NO_PAD.decode_to_vec(text).ok()?, FORM, CALL).ok()?;
-    let given = form.given.map(GivenSlot::try_from).transpose().ok()?;
-    Some(given.map_or(VisitorSlots::Asked, VisitorSlots::Given))
+    let given = form.given.map(GivenOfferCode::try_from).transpose().ok()?;
+    Some(given.map_or(VisitorOfferCodes::Asked, VisitorOfferCodes::Given))
 }
 
 impl TryFrom<OfferCallForm> for OfferCall {
@@ -175,13 +177,13 @@ impl TryFrom<OfferCallForm> for OfferCall {
     }
 }
 
-impl From<GivenSlot> for GivenForm {
-    fn from(GivenSlot { number, holder }: GivenSlot) -> Self {
+impl From<GivenOfferCode> for GivenForm {
+    fn from(GivenOfferCode { number, holder }: GivenOfferCode) -> Self {
         Self { number, holder: parts::put_visitor(holder) }
     }
 }
 
-impl TryFrom<GivenForm> for GivenSlot {
+impl TryFrom<GivenForm> for GivenOfferCode {
     type Error = WireError;
 
     fn try_from(form: GivenForm) -> Result<Self, WireError> {
@@ -189,11 +191,11 @@ impl TryFrom<GivenForm> for GivenSlot {
     }
 }
 
-impl From<VisitorSlots> for RowForm {
-    fn from(row: VisitorSlots) -> Self {
+impl From<VisitorOfferCodes> for RowForm {
+    fn from(row: VisitorOfferCodes) -> Self {
         let given = match row {
-            VisitorSlots::Given(given) => Some(given.into()),
-            VisitorSlots::Asked => None,
+            VisitorOfferCodes::Given(given) => Some(given.into()),
+            VisitorOfferCodes::Asked => None,
         };
         Self { form: FORM, given }
     }

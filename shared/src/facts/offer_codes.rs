@@ -1,13 +1,13 @@
 //! Limited offers: a campaign with at most N recipients gives each of them one offer code, a unique number from 0 on. A
-//! code given to a visitor is a fact of this visitor ([`HeldSlot`]).
+//! code given to a visitor is a fact of this visitor ([`HeldOfferCode`]).
 //!
-//! The codes of a campaign are divided among [`RANGES`] objects ([`SlotStock`]), each of which exists exactly once in
+//! The codes of a campaign are divided among [`RANGES`] objects ([`OfferCodeStock`]), each of which exists exactly once in
 //! the world: code `n` belongs to object `n` modulo [`RANGES`]. A person's call goes to the object of its bucket range;
 //! an object without codes forwards it to the next one. Codes are therefore given in parallel, none twice, and never
 //! more than the limit, even if answers are lost. While one code is left, the next person gets one.
 //!
 //! A person gets no second code because of three records: the snapshot with its code, the browser's ledger until then,
-//! and the object's record of visitors with a code ([`VisitorSlots`]).
+//! and the object's record of visitors with a code ([`VisitorOfferCodes`]).
 
 use std::collections::BTreeMap;
 
@@ -59,14 +59,14 @@ impl RecipientLimit {
 
 /// The first offer code that a visitor got from a campaign.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct HeldSlot {
+pub struct HeldOfferCode {
     /// The code.
     pub number: u32,
     /// The edge's receive time of the fact.
     pub at: Millis,
 }
 
-impl FirstRecord for HeldSlot {
+impl FirstRecord for HeldOfferCode {
     const MOST: usize = limits::OFFER_CODES;
 
     fn join(self, other: Self) -> Self {
@@ -84,14 +84,14 @@ impl FirstRecord for HeldSlot {
 }
 
 /// Offer codes by the campaign's code.
-pub type HeldSlots = FirstRecords<HeldSlot>;
+pub type HeldOfferCodes = FirstRecords<HeldOfferCode>;
 
 /// Objects among which a campaign's offer codes are divided.
 pub const RANGES: u8 = 16;
 
 /// The stock of one object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct SlotStock {
+pub struct OfferCodeStock {
     /// Number of its own codes that are given.
     pub given: u32,
     /// The greatest limit up to which no object has any codes left.
@@ -100,7 +100,7 @@ pub struct SlotStock {
 
 /// A given offer code and its holder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct GivenSlot {
+pub struct GivenOfferCode {
     /// The code.
     pub number: u32,
     /// The visitor that called for it; the fact belongs to this visitor.
@@ -109,18 +109,18 @@ pub struct GivenSlot {
 
 /// An object's record of a visitor. It is stored for far longer than a snapshot may lack the code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum VisitorSlots {
+pub enum VisitorOfferCodes {
     /// The visitor's person got this code.
-    Given(GivenSlot),
+    Given(GivenOfferCode),
     /// The call was forwarded and no answer has arrived; the other object may have given a code.
     Asked,
 }
 
 /// Records by visitor.
-pub type SlotRows = BTreeMap<VisitorId, VisitorSlots>;
+pub type OfferCodeRows = BTreeMap<VisitorId, VisitorOfferCodes>;
 
 /// Records to store by visitor; `None` deletes a record.
-pub type SlotWrites = BTreeMap<VisitorId, Option<VisitorSlots>>;
+pub type OfferCodeWrites = BTreeMap<VisitorId, Option<VisitorOfferCodes>>;
 
 /// A call of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -147,53 +147,53 @@ pub struct OfferCall {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OfferStep {
     /// The person's code; `None` if there is none left.
-    Answer(Option<GivenSlot>),
-    /// The next object to call; the caller must pass its answer to [`SlotStock::passed`].
+    Answer(Option<GivenOfferCode>),
+    /// The next object to call; the caller must pass its answer to [`OfferCodeStock::passed`].
     Forward(OfferCall),
 }
 
-impl SlotStock {
+impl OfferCodeStock {
     /// Takes a call. `rows` has the records of the call's members.
-    pub fn call(&mut self, rows: &SlotRows, call: &OfferCall) -> (OfferStep, SlotWrites) {
+    pub fn call(&mut self, rows: &OfferCodeRows, call: &OfferCall) -> (OfferStep, OfferCodeWrites) {
         let held = call.members.iter().filter_map(|member| match rows.get(member)? {
             // The code of a visitor that was cut from the person no longer belongs to the person.
-            VisitorSlots::Given(given) => Some(*given).filter(|given| {
+            VisitorOfferCodes::Given(given) => Some(*given).filter(|given| {
                 planted::is_active(PlantedBug::CutVisitorKeepsOfferCode) || call.members.contains(&given.holder)
             }),
-            VisitorSlots::Asked => None,
+            VisitorOfferCodes::Asked => None,
         });
         if let Some(given) = { held }.next() {
-            return (OfferStep::Answer(Some(given)), SlotWrites::new());
+            return (OfferStep::Answer(Some(given)), OfferCodeWrites::new());
         }
         let number = u64::from(call.range) + u64::from(RANGES) * u64::from(self.given);
         if let Some(number) = u32::try_from(number).ok().filter(|number| *number < call.limit) {
             self.given += 1;
-            let given = GivenSlot { number, holder: call.own };
-            return (OfferStep::Answer(Some(given)), call.remember(Some(VisitorSlots::Given(given))));
+            let given = GivenOfferCode { number, holder: call.own };
+            return (OfferStep::Answer(Some(given)), call.remember(Some(VisitorOfferCodes::Given(given))));
         }
-        let again = call.again || call.members.iter().any(|member| rows.get(member) == Some(&VisitorSlots::Asked));
+        let again = call.again || call.members.iter().any(|member| rows.get(member) == Some(&VisitorOfferCodes::Asked));
         if call.asked + 1 >= RANGES || (self.empty >= call.limit && !again) {
-            return (OfferStep::Answer(None), SlotWrites::new());
+            return (OfferStep::Answer(None), OfferCodeWrites::new());
         }
         let next = OfferCall { range: (call.range + 1) % RANGES, asked: call.asked + 1, again, ..call.clone() };
-        (OfferStep::Forward(next), call.remember(Some(VisitorSlots::Asked)))
+        (OfferStep::Forward(next), call.remember(Some(VisitorOfferCodes::Asked)))
     }
 
     /// Takes the answer to a forwarded call. `None` means that no object has a code left: the last object in the chain
     /// has called, or knows of, all others.
-    pub fn passed(&mut self, forwarded: &OfferCall, answer: Option<GivenSlot>) -> SlotWrites {
+    pub fn passed(&mut self, forwarded: &OfferCall, answer: Option<GivenOfferCode>) -> OfferCodeWrites {
         if answer.is_none() {
             self.empty = self.empty.max(forwarded.limit);
         }
-        forwarded.remember(answer.map(VisitorSlots::Given))
+        forwarded.remember(answer.map(VisitorOfferCodes::Given))
     }
 }
 
 impl OfferCall {
     /// Writes a record for the calling visitor and for the smallest one, whose range another browser of the person
     /// uses.
-    fn remember(&self, row: Option<VisitorSlots>) -> SlotWrites {
+    fn remember(&self, row: Option<VisitorOfferCodes>) -> OfferCodeWrites {
         let smallest = self.members.iter().min().copied().unwrap_or(self.own);
-        SlotWrites::from([(self.own, row), (smallest, row)])
+        OfferCodeWrites::from([(self.own, row), (smallest, row)])
     }
 }
