@@ -251,21 +251,21 @@ fn new_people_fall_into_all_arms_and_each_exposure_is_one_fact() {
     let mut page = Page::new();
     for _ in 0..200 {
         page.cookies.clear();
-        let (answer, fates) = page.view();
-        let fates: Vec<&str> = ["low", "high", "plain"].map(|ad| fates[ad].as_str()).to_vec();
+        let (answer, outcomes) = page.view();
+        let outcomes: Vec<&str> = ["low", "high", "plain"].map(|ad| outcomes[ad].as_str()).to_vec();
         let arms: Vec<u8> = page.exposures.iter().map(|(_, _, arm)| *arm).collect();
         let ad = &answer["decisions"][0]["ad"];
         match arms[..] {
-            [1] => assert_eq!((fates, &ad["experiment"]), (vec!["holdout", "holdout", "won"], &Value::Null)),
+            [1] => assert_eq!((outcomes, &ad["experiment"]), (vec!["holdout", "holdout", "won"], &Value::Null)),
             [2] => {
-                assert_eq!(fates, ["won", "arm", "outbid"]);
+                assert_eq!(outcomes, ["won", "arm", "outbid"]);
                 assert_eq!(ad["experiment"], json!({ "id": "prices", "arm": "low" }));
                 let candidates = &answer["trace"]["placements"][0]["candidates"];
                 let worths = [0, 1, 2].map(|n| candidates[n]["worth_micros"].as_u64());
                 assert_eq!(worths, [Some(5), None, Some(0)], "for ads that could be placed");
             }
-            [3] => assert_eq!(fates, ["arm", "won", "outbid"]),
-            [] => assert_eq!(fates, ["arm", "arm", "won"]),
+            [3] => assert_eq!(outcomes, ["arm", "won", "outbid"]),
+            [] => assert_eq!(outcomes, ["arm", "arm", "won"]),
             _ => unreachable!("{arms:?}"),
         }
         page.view();
@@ -347,9 +347,9 @@ fn an_exposed_person_is_in_no_other_arm_while_the_kv_is_late() {
     (cold.kv, cold.now) = (page.kv.clone(), page.now);
     cold.view();
     (cold.cookies, cold.fault) = (cookies, Some(ReadFault::Late));
-    let (answer, fates) = cold.view();
+    let (answer, outcomes) = cold.view();
     assert_eq!(
-        (answer["degraded"].clone(), fates["high"].as_str(), &cold.exposures[..]),
+        (answer["degraded"].clone(), outcomes["high"].as_str(), &cold.exposures[..]),
         (json!(["kv_late"]), "arm", &[][..])
     );
     cold.fault = None;
@@ -395,9 +395,9 @@ fn a_request_without_a_visitor_or_that_does_not_count_is_in_no_arm() {
     page.view();
     for (gpc, agent) in [("1", "Firefox/140.0"), ("", "Googlebot/2.1"), ("", "curl/8.0 HeadlessChrome/1")] {
         (page.gpc, page.agent) = (gpc, agent);
-        let (_, fates) = page.view();
+        let (_, outcomes) = page.view();
         assert_eq!(
-            (fates["low"].as_str(), fates["high"].as_str(), page.exposures.len()),
+            (outcomes["low"].as_str(), outcomes["high"].as_str(), page.exposures.len()),
             ("anonymous", "anonymous", 0),
             "{agent}"
         );
@@ -428,18 +428,18 @@ fn paced(now: Millis, calls: u32) -> TrafficAllocation {
 #[test]
 fn a_campaign_with_a_budget_takes_part_at_its_pace_and_not_without_one() {
     let mut page = Page::with(budgeted());
-    let fate = |page: &mut Page| page.view().1["low"].clone();
-    assert_eq!(fate(&mut page), "pace", "without a pace the campaign spends nothing");
+    let outcome = |page: &mut Page| page.view().1["low"].clone();
+    assert_eq!(outcome(&mut page), "pace", "without a pace the campaign spends nothing");
     page.allocate(1, paced(page.now, ALL_CALLS));
-    let shown = (0..60).filter(|_| fate(&mut page) == "won").count();
+    let shown = (0..60).filter(|_| outcome(&mut page) == "won").count();
     assert_eq!(shown, 60);
     page.allocate(2, paced(page.now, ALL_CALLS / 4));
-    let shown = (0..400).filter(|_| fate(&mut page) == "won").count();
+    let shown = (0..400).filter(|_| outcome(&mut page) == "won").count();
     // Four standard deviations of 400 draws: 35.
     assert!(shown.abs_diff(100) < 35, "{shown}");
     page.allocate(3, paced(page.now, ALL_CALLS));
     page.now += limits::ALLOCATION_STALE_MS;
-    assert_eq!(fate(&mut page), "pace", "the spend since then is unknown");
+    assert_eq!(outcome(&mut page), "pace", "the spend since then is unknown");
 }
 
 #[test]
@@ -447,9 +447,9 @@ fn actions_without_a_visitor_count_for_their_campaign() {
     let mut page = Page::with(budgeted());
     page.allocate(1, paced(page.now, ALL_CALLS));
     page.gpc = "1";
-    let (answer, fates) = page.view();
+    let (answer, outcomes) = page.view();
     assert_eq!(
-        (&fates["low"], &answer["visitor"], &answer["consent"]),
+        (&outcomes["low"], &answer["visitor"], &answer["consent"]),
         (&"won".to_owned(), &Value::Null, &json!("none"))
     );
     assert!(page.cookies.is_empty());
@@ -496,14 +496,14 @@ fn location_and_device_targeting_needs_no_visitor() {
     });
     let mut page = Page::with(all);
     for gpc in ["", "1"] {
-        for (method, agent, fate) in [
+        for (method, agent, outcome) in [
             ("POST DE BE", PHONE, "won"),
             ("POST DE BY", PHONE, "targeting"),
             ("POST", PHONE, "targeting"),
             ("POST DE BE", "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0", "targeting"),
         ] {
             (page.gpc, page.agent) = (gpc, agent);
-            assert_eq!(page.view_from(method).1["low"], fate, "{method} {agent} {gpc}");
+            assert_eq!(page.view_from(method).1["low"], outcome, "{method} {agent} {gpc}");
         }
     }
 }
@@ -636,15 +636,15 @@ fn an_offer_whose_last_code_was_lost_blocks_no_other_offer() {
 fn a_person_without_a_code_sees_another_ad_and_the_trace_says_why() {
     let mut page = Page::with(limited(&json!({ "limit": 3 })));
     page.silent = true;
-    let (answer, fates) = page.view();
-    assert_eq!((fates["low"].as_str(), &answer["degraded"]), ("unconfirmed", &json!(["offer_code_unanswered"])));
+    let (answer, outcomes) = page.view();
+    assert_eq!((outcomes["low"].as_str(), &answer["degraded"]), ("unconfirmed", &json!(["offer_code_unanswered"])));
     page.silent = false;
-    let (answer, fates) = page.view();
+    let (answer, outcomes) = page.view();
     let ad = &answer["decisions"][0];
     let (offer_code, creative) = (ad["ad"]["offer_code"].as_u64().unwrap(), &ad["ad"]["creative"]);
     let html = format!("<a href=\"{{click_url}}\">{offer_code}</a>");
     assert_eq!(
-        (fates["low"].as_str(), creative),
+        (outcomes["low"].as_str(), creative),
         ("won", &json!({ "text": format!("no. {offer_code}"), "html": html }))
     );
     // After all codes were assigned no object is called.

@@ -166,7 +166,7 @@ impl Someone {
         })
     }
 
-    fn is_meant(&self, filter: &Filter) -> bool {
+    fn matches_filter(&self, filter: &Filter) -> bool {
         self.ask(filter.counts(), |subject| filter.matches(subject))
     }
 }
@@ -201,7 +201,7 @@ fn ann() -> Someone {
 }
 
 fn check(someone: &Someone, document: Json, expected: bool) {
-    assert_eq!(someone.is_meant(&tenant().parse(&document)), expected, "{document}");
+    assert_eq!(someone.matches_filter(&tenant().parse(&document)), expected, "{document}");
 }
 
 #[test]
@@ -676,7 +676,9 @@ fn times_are_read_as_rfc_3339_says() {
     let at = |text: &str| {
         let filter = parse(&json!({"first_seen": {"$eq": text}}), "", &tenant().words(CountAnswerer::Origin)).ok()?;
         let time = |time| Someone { is_known: true, seen: Some((time, time)), ..Someone::default() };
-        [0, 951_827_696_789, 1_482_323_696_000, 1_483_228_800_000].into_iter().find(|ms| time(*ms).is_meant(&filter))
+        [0, 951_827_696_789, 1_482_323_696_000, 1_483_228_800_000]
+            .into_iter()
+            .find(|ms| time(*ms).matches_filter(&filter))
     };
     assert_eq!(at("1970-01-01T00:00:00Z"), Some(0));
     assert_eq!(at("2000-02-29T12:34:56.789123Z"), Some(951_827_696_789));
@@ -951,7 +953,7 @@ proptest! {
     fn a_filter_evaluates_like_its_document(document in document(), people in vec(someone(), 4)) {
         if let Some(filter) = filter_of(&document) {
             for someone in people {
-                prop_assert_eq!(someone.is_meant(&filter), naive::holds(&document, &someone) == Some(true), "{} {:?}", document, someone);
+                prop_assert_eq!(someone.matches_filter(&filter), naive::holds(&document, &someone) == Some(true), "{} {:?}", document, someone);
             }
         }
     }
@@ -981,10 +983,10 @@ proptest! {
         let part = someone.without(&hidden);
         let index = FilterIndex::new(&[Some(filter.clone())]);
         let unknown = part.ask(index.counts(), |subject| index.unknown_fields(0, subject));
-        if part.is_meant(&filter) {
-            prop_assert!(someone.is_meant(&filter), "{document} {part:?}");
+        if part.matches_filter(&filter) {
+            prop_assert!(someone.matches_filter(&filter), "{document} {part:?}");
             prop_assert_eq!(unknown, []);
-        } else if someone.is_meant(&filter) {
+        } else if someone.matches_filter(&filter) {
             prop_assert!(!unknown.is_empty(), "{document} {part:?}: surely false, and true for the whole person");
         }
     }
@@ -1034,7 +1036,7 @@ proptest! {
             whole.into_iter().chain([one.without(&hidden)])
         };
         for someone in people.into_iter().flat_map(each) {
-            let expected: Vec<usize> = (0..filters.len()).filter(|i| filters[*i].as_ref().is_none_or(|filter| someone.is_meant(filter))).collect();
+            let expected: Vec<usize> = (0..filters.len()).filter(|i| filters[*i].as_ref().is_none_or(|filter| someone.matches_filter(filter))).collect();
             let matching = someone.ask(index.counts(), |subject| index.matching(subject));
             prop_assert_eq!(matching.iter().collect::<Vec<_>>(), expected.clone());
             for i in 0..filters.len() + 70 {
@@ -1058,10 +1060,10 @@ fn of_whom_nothing_could_be_read_neither_a_condition_nor_its_opposite_holds() {
         json!({"events.purchase": {"$count": {"$lt": 1_000}}}),
     ] {
         let filter = tenant().parse(&document);
-        assert!(!unread.is_meant(&filter), "{document}");
+        assert!(!unread.matches_filter(&filter), "{document}");
     }
     let filter = tenant().parse(&json!({"$or": [{"segments": {"$nin": [9]}}, {"geo.country": "DE"}]}));
-    assert!(unread.is_meant(&filter), "what is not of a person is known");
+    assert!(unread.matches_filter(&filter), "what is not of a person is known");
 }
 
 /// Minutes of a person's actions in the audience index: pages, purchases, `saved`, clicks and hides.

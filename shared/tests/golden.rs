@@ -734,7 +734,7 @@ fn rows_calls_and_answers_of_a_strict_cap_object() {
         latest: Minute(300),
         epoch: Epoch(5),
         forward: Some(one()),
-        told: true,
+        has_entries: true,
         entries: [(insertion, entry)].into_iter().collect(),
         full_until: Minute(0),
     };

@@ -139,7 +139,7 @@ fn view(profiles: &[Profile], devices: usize, room: &SnapshotRoom<'_>) -> Joined
     view
 }
 
-fn is_meant(filter: &Filter, counted: &PersonView<'_>) -> bool {
+fn matches_filter(filter: &Filter, counted: &PersonView<'_>) -> bool {
     let described = DescribedPerson::of(counted, NOW);
     let actions = counted.actions();
     let (totals, events, missing) = (counted.totals(), EventEvidence::Snapshots(counted), counted.missing());
@@ -175,10 +175,10 @@ proptest! {
         let truncated = view(&profiles[..members.min(profiles.len())], profiles.len(), &room);
         let (complete, truncated) = (complete.of(visitor(0)), truncated.of(visitor(0)));
         prop_assert!(complete.missing().is_empty());
-        if is_meant(&filter, &truncated) {
-            prop_assert!(is_meant(&filter, &complete), "{document} {truncated:?}");
+        if matches_filter(&filter, &truncated) {
+            prop_assert!(matches_filter(&filter, &complete), "{document} {truncated:?}");
         } else if truncated.missing().is_empty() {
-            prop_assert!(!is_meant(&filter, &complete), "{document}");
+            prop_assert!(!matches_filter(&filter, &complete), "{document}");
         }
     }
 }
@@ -206,7 +206,7 @@ fn what_filters_name_is_certain_in_a_truncated_snapshot_and_the_rest_is_unknown(
         (json!({"attributes.a0": {"$exists": false}}), false),
         (json!({"events.page": {"$count": 0}}), true),
     ] {
-        assert_eq!(is_meant(&parsed(&document), &counted), expected, "{document}");
+        assert_eq!(matches_filter(&parsed(&document), &counted), expected, "{document}");
     }
 }
 
@@ -220,7 +220,7 @@ fn a_visitor_that_was_minted_just_now_has_nothing_and_of_any_other_without_a_sna
         view.add_known(visitor(0), known);
         let counted = view.of(visitor(0));
         assert_eq!(counted.missing(), missing);
-        assert_eq!(is_meant(&suppressed, &counted), missing.is_empty());
+        assert_eq!(matches_filter(&suppressed, &counted), missing.is_empty());
     }
     assert_eq!(JoinedView::default().of(visitor(0)).missing(), MissingParts::ALL);
 }
@@ -249,7 +249,7 @@ fn no_attribute_or_segment_of_one_browser_falls_out_because_another_one_wrote_ma
         (json!({"segments": {"$nin": [0]}}), false),
         (json!({"segments": {"$nin": [50_000]}}), true),
     ] {
-        assert_eq!(is_meant(&parsed(&document), &counted), expected, "{document}");
+        assert_eq!(matches_filter(&parsed(&document), &counted), expected, "{document}");
     }
 }
 
@@ -272,7 +272,7 @@ fn a_segment_that_was_evicted_stays_unknown_after_later_ones_have_expired() {
     let view = view(std::slice::from_ref(&profile), 1, &SnapshotRoom::whole(Day(0), &queried));
     let counted = view.of(visitor(0));
     assert_eq!(counted.missing(), MissingParts::SEGMENTS);
-    assert!(!is_meant(&parsed(&json!({"segments": {"$nin": [4_242]}})), &counted));
+    assert!(!matches_filter(&parsed(&json!({"segments": {"$nin": [4_242]}})), &counted));
 }
 
 #[test]
@@ -294,7 +294,10 @@ fn of_a_visitor_in_as_many_segments_as_are_kept_it_is_unknown_in_which_others_it
         let view = view(std::slice::from_ref(&profile), 1, &room);
         let counted = view.of(visitor(0));
         assert_eq!(counted.missing(), MissingParts::SEGMENTS);
-        assert!(!is_meant(&parsed(&json!({"segments": {"$nin": [4_242]}})), &counted), "it was left out long ago");
-        assert!(is_meant(&parsed(&json!({"segments": 100_001})), &counted));
+        assert!(
+            !matches_filter(&parsed(&json!({"segments": {"$nin": [4_242]}})), &counted),
+            "it was left out long ago"
+        );
+        assert!(matches_filter(&parsed(&json!({"segments": 100_001})), &counted));
     }
 }

@@ -96,7 +96,7 @@ impl Someone {
         }
     }
 
-    fn is_meant(&self) -> bool {
+    fn matches_filter(&self) -> bool {
         let week = NOW.0 - 6 * DAY_MINUTES;
         self.city < 10
             && self.age >= 30
@@ -203,7 +203,7 @@ fn columns(options: &Options, json: bool, stop: &Stop) -> Result<()> {
             stop.check()?;
         }
         let someone = Someone::of(n);
-        if someone.is_meant() {
+        if someone.matches_filter() {
             expected += 1;
             expected_of_sample += u64::from(sample.contains(&someone.bucket));
         }

@@ -450,8 +450,8 @@ impl DecideRoute {
         let decisions =
             placing::answer_placements(state, &self.placements, &question, &decided, Some(recognised.visitor));
         let trace = self.wants_trace.then(|| {
-            let fates = question.outcomes(granted.as_deref());
-            placing::build_trace(state, &self.placements, &question, &fates, Some(&counted))
+            let outcomes = question.outcomes(granted.as_deref());
+            placing::build_trace(state, &self.placements, &question, &outcomes, Some(&counted))
         });
         let exposures = placing::new_exposures(state, recognised, &question);
         if self.is_counted {

@@ -382,16 +382,16 @@ pub(crate) fn build_trace(
     state: &RequestState,
     placements: &[PlacementRequest],
     question: &PageDecision<'_>,
-    fates: &[Vec<AdOutcome>],
+    outcomes: &[Vec<AdOutcome>],
     counted: Option<&PersonView<'_>>,
 ) -> Value {
     let house = state.site.house_ad.is_some();
-    let each = placements.iter().zip(fates).enumerate().map(|(number, (asked, fates))| {
-        let of_ads = state.catalogue.compiled.offers.iter().zip(fates).zip(question.worths(number));
-        let one = |((offer, fate), worth): ((&CandidateAd, &AdOutcome), Option<u64>)| {
-            let mut outcome_of_ad = fate_of(&state.site, offer, *fate);
+    let each = placements.iter().zip(outcomes).enumerate().map(|(number, (asked, outcomes))| {
+        let of_ads = state.catalogue.compiled.offers.iter().zip(outcomes).zip(question.worths(number));
+        let one = |((offer, outcome), worth): ((&CandidateAd, &AdOutcome), Option<u64>)| {
+            let mut outcome_of_ad = describe_outcome(&state.site, offer, *outcome);
             if let (Some(reason), Some(fields)) =
-                (unknown_reason(state, question, number, offer, *fate), outcome_of_ad.as_object_mut())
+                (unknown_reason(state, question, number, offer, *outcome), outcome_of_ad.as_object_mut())
             {
                 fields.insert("reason".to_owned(), Value::from(reason));
             }
@@ -401,23 +401,23 @@ pub(crate) fn build_trace(
             outcome_of_ad
         };
         let mut candidates: Vec<Value> = of_ads.map(one).collect();
-        let outcome = if fates.contains(&AdOutcome::Won) { "outbid" } else { "won" };
+        let outcome = if outcomes.contains(&AdOutcome::Won) { "outbid" } else { "won" };
         candidates.extend(house.then(|| json!({ "ad": "house", "outcome": outcome })));
         json!({ "placement": asked.id, "candidates": candidates })
     });
     json!({ "placements": each.collect::<Value>(), "person": counted.map(|counted| trace_person(state, counted)) })
 }
 
-fn fate_of(site: &Site, offer: &CandidateAd, fate: AdOutcome) -> Value {
+fn describe_outcome(site: &Site, offer: &CandidateAd, outcome: AdOutcome) -> Value {
     let [id, ..] = &offer.ids;
-    if fate == AdOutcome::Refused {
-        return json!({ "ad": **id, "outcome": fate.code(), "by": "object" });
+    if outcome == AdOutcome::Refused {
+        return json!({ "ad": **id, "outcome": outcome.code(), "by": "object" });
     }
-    let AdOutcome::Capped(BoundCap { level, cap, .. }, counted) = fate else {
-        return json!({ "ad": **id, "outcome": fate.code() });
+    let AdOutcome::Capped(BoundCap { level, cap, .. }, counted) = outcome else {
+        return json!({ "ad": **id, "outcome": outcome.code() });
     };
     let action = site.tenant.vocabulary.name_of(cap.action_type);
-    json!({ "ad": **id, "outcome": fate.code(), "cap": {
+    json!({ "ad": **id, "outcome": outcome.code(), "cap": {
         "level": level.name(), "action": action, "limit": cap.limit, "window": cap.window, "counted": counted,
     } })
 }
@@ -428,10 +428,10 @@ fn unknown_reason(
     question: &PageDecision<'_>,
     number: usize,
     offer: &CandidateAd,
-    fate: AdOutcome,
+    outcome: AdOutcome,
 ) -> Option<String> {
     let counts = state.catalogue.compiled.targets.counts();
-    let names: BTreeSet<String> = match fate {
+    let names: BTreeSet<String> = match outcome {
         AdOutcome::Unknown => {
             let fields = question.unknown_fields(number, offer);
             fields.into_iter().map(|field| field.label(&state.names, counts)).collect()

@@ -46,7 +46,7 @@ async fn consume_facts(messages: Vec<Message>, env: &Env, scope: &EventScope, is
     let mut pending = 0;
     for some in messages.chunks(outbox_drain::SYNC_MESSAGES) {
         let call = SyncCall { messages: some.iter().map(body_of).collect(), ..SyncCall::default() };
-        let outcome = origin::sync_facts(env, scope, isolate, call).await;
+        let outcome = origin::call_sync(env, scope, isolate, call).await;
         for (index, message) in (0..).zip(some) {
             match &outcome {
                 Some(outcome) if !outcome.redeliver.contains(&index) => acknowledge(message),

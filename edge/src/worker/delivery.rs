@@ -48,7 +48,7 @@ pub(super) async fn send_facts(env: &Env, scope: &EventScope, isolate: &Isolate,
     let Err(error) = send_to_queue(env, scope, messages()).await else { return 0 };
     log_event("queue_refused", json!({ "message": error.to_string() }));
     let call = SyncCall { messages: messages().map(<[u8]>::to_vec).collect(), ..SyncCall::default() };
-    let outcome = origin::sync_facts(env, scope, isolate, call).await;
+    let outcome = origin::call_sync(env, scope, isolate, call).await;
     let is_refused = |index: usize| match &outcome {
         Some(outcome) => outcome.redeliver.iter().any(|refused| usize::try_from(*refused) == Ok(index)),
         None => true,

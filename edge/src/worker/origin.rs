@@ -34,15 +34,10 @@ pub(super) struct SyncCall {
 }
 
 /// Calls the origin. An outcome means that everything in the call is durable, except for the messages to deliver again.
-pub(super) async fn sync_facts(
-    env: &Env,
-    scope: &EventScope,
-    isolate: &Isolate,
-    call: SyncCall,
-) -> Option<SyncOutcome> {
+pub(super) async fn call_sync(env: &Env, scope: &EventScope, isolate: &Isolate, call: SyncCall) -> Option<SyncOutcome> {
     let report = CounterReport::begin();
     let messages = call.messages.len();
-    let synced = try_sync_facts(env, scope, isolate, call, &report).await;
+    let synced = try_sync(env, scope, isolate, call, &report).await;
     report.end(synced.is_ok());
     match synced {
         Ok(outcome) => {
@@ -62,7 +57,7 @@ pub(super) async fn sync_facts(
     }
 }
 
-async fn try_sync_facts(
+async fn try_sync(
     env: &Env,
     scope: &EventScope,
     isolate: &Isolate,
@@ -135,6 +130,6 @@ pub(super) fn report_counters(env: &Env, scope: &EventScope, isolate: &'static I
     isolate.counters_reported.set(now);
     let (env, own) = (env.clone(), scope.clone());
     scope.wait_until(async move {
-        sync_facts(&env, &own, isolate, SyncCall::default()).await;
+        call_sync(&env, &own, isolate, SyncCall::default()).await;
     });
 }

@@ -40,7 +40,7 @@ pub(super) async fn drain_outbox(env: &Env, scope: &EventScope, isolate: &Isolat
     let (mut applied, mut read) = (Vec::new(), Vec::new());
     loop {
         let call = SyncCall { applied, read, drain: drain.wanted(now()), ..SyncCall::default() };
-        let Some(outcome) = origin::sync_facts(env, scope, isolate, call).await else { return };
+        let Some(outcome) = origin::call_sync(env, scope, isolate, call).await else { return };
         let SyncResponse { publish, verify, pending, .. } = outcome.response;
         match outbox_drain::next(publish.len() + verify.len(), pending) {
             DrainStep::Write => {}

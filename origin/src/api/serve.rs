@@ -125,12 +125,12 @@ pub async fn serve(config: Config, ready_file: Option<&Path>) -> Result<(), Serv
         start_publisher(&publisher, bulk, &app)?;
     }
     announce_url(&url, ready_file)?;
-    let ages = tokio::spawn(tell_ages(Arc::clone(&app)));
+    let delays = tokio::spawn(warn_of_delays(Arc::clone(&app)));
     let ended = tokio::select! {
         asked = wait_for_signal() => asked.map(|()| None)?,
         thread = one_ended(&threads, &app.metrics) => Some(thread),
     };
-    ages.abort();
+    delays.abort();
     if let Some(thread) = &ended {
         tracing::error!(thread, "a thread ended without which nothing is taken: the origin stops");
     }
@@ -198,13 +198,13 @@ fn connections_with_files(connections: usize) -> usize {
     enough
 }
 
-/// Logs once a minute what waits for too long, for installations without a metrics reader.
-async fn tell_ages(app: Arc<ApiState>) {
+/// Logs once a minute which facts and KV keys wait for too long, for installations without a metrics reader.
+async fn warn_of_delays(app: Arc<ApiState>) {
     let mut minutes = tokio::time::interval(Duration::from_secs(60));
     loop {
         minutes.tick().await;
         api::measure_process(&app).await;
-        app.metrics.tell_ages(clock::now());
+        app.metrics.warn_of_delays(clock::now());
     }
 }
 

@@ -334,15 +334,15 @@ pub fn compare_page(
         let change = match (row, member) {
             (Some((visitor, held)), member) => {
                 let person = if member.is_some() { member } else { member_of(conn, audience, visitor, members)? };
-                let is_meant = person.is_some();
+                let is_member = person.is_some();
                 let is_missing = person.is_some_and(|person| people.holders.binary_search(&person).is_err());
-                match is_meant {
+                match is_member {
                     true if held > half && is_missing && !is_held(conn, audience, visitor, now)? => page.added += 1,
                     true if held > half => continue,
                     true => page.renewed += 1,
                     false => page.removed += 1,
                 }
-                MemberChange { visitor, until: is_meant.then_some(until) }
+                MemberChange { visitor, until: is_member.then_some(until) }
             }
             (None, member) => {
                 page.added += 1;

@@ -229,7 +229,7 @@ impl PersonRow {
 
     /// Whether the person matches a filter.
     #[must_use]
-    pub fn is_meant(&self, filter: &Filter, now: Millis) -> bool {
+    pub fn matches_filter(&self, filter: &Filter, now: Millis) -> bool {
         let segments = segments::live_segments(&self.packed_segments(), HourStamp::at(now));
         let actions: Vec<PackedActions<'_>> =
             self.actions.iter().filter_map(|bytes| PackedActions::read(bytes)).collect();

@@ -254,7 +254,7 @@ pub fn decide_unsure(
     let mut decided = StoreVerdicts::default();
     for person in people {
         if let Some(someone) = person_row::read_if_whole(conn, *person, &mut decided.unreadable)?
-            && someone.is_meant(filter, now)
+            && someone.matches_filter(filter, now)
         {
             decided.members.push(someone.master);
         }
@@ -318,7 +318,7 @@ pub fn estimate_count(
         let (mut found, mut unreadable) = (sure, audience.read().unreadable_of(tenant));
         for person in &unsure {
             let someone = person_row::read_if_whole(conn, *person, &mut unreadable)?;
-            if let Some(someone) = someone.filter(|someone| someone.is_meant(filter, now)) {
+            if let Some(someone) = someone.filter(|someone| someone.matches_filter(filter, now)) {
                 found += 1;
                 sampling.measure.and_then(|of| someone.measure(of)).into_iter().for_each(|value| moments.add(value));
             }

@@ -63,7 +63,8 @@ impl World {
         let mut statement = self.origin.conn.prepare("SELECT person FROM people WHERE tenant = ?1").unwrap();
         let people = statement.query_map([tenant.no.0], |row| row.get(0).map(PersonNo)).unwrap();
         let someone = |no: PersonNo| person_row::read(&self.origin.conn, no).unwrap();
-        let meant = people.filter_map(|no| someone(no.unwrap())).filter(|one| one.is_meant(&filter, self.origin.now));
+        let meant =
+            people.filter_map(|no| someone(no.unwrap())).filter(|one| one.matches_filter(&filter, self.origin.now));
         let mut all: Vec<VisitorId> = meant.map(|one| one.master).collect();
         all.sort_unstable();
         all

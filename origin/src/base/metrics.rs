@@ -344,7 +344,7 @@ impl Metrics {
     }
 
     /// Warns in the log about facts and KV keys that wait too long; called once a minute.
-    pub fn tell_ages(&self, now: Millis) {
+    pub fn warn_of_delays(&self, now: Millis) {
         let queue_ms = self.queue_ms(now);
         if queue_ms > LATE_FACTS_MS {
             tracing::warn!(queue_age_s = queue_ms / 1_000, "facts leave the queue late");
@@ -498,7 +498,7 @@ mod tests {
     #[test]
     fn the_log_says_what_waits_for_too_long() {
         let metrics = Metrics::default();
-        let log_at = |now| logged(|| metrics.tell_ages(now));
+        let log_at = |now| logged(|| metrics.warn_of_delays(now));
         metrics.queue_aged_ms.set(1_000_000);
         metrics.queue_age_ms.set(60_000);
         metrics.set_outbox(3, Some(1_000_000));

@@ -556,7 +556,7 @@ mod tests {
             published.extend(filter.matches(&subject).then_some(n));
             let person = origin.row("demo", visitor(n)).person.unwrap();
             let someone = crate::audience::person_row::read(&origin.conn, person).unwrap().unwrap();
-            stored.extend(someone.is_meant(&filter, NOW).then_some(n));
+            stored.extend(someone.matches_filter(&filter, NOW).then_some(n));
         }
         [published, stored]
     }

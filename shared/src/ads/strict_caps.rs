@@ -44,8 +44,8 @@ pub struct CapObject {
     pub epoch: Epoch,
     /// The visitor whose object decides instead; always a smaller visitor.
     pub forward: Option<VisitorId>,
-    /// Whether that object has received the entries of this one.
-    pub told: bool,
+    /// Whether the object of `forward` has the entries of this one.
+    pub has_entries: bool,
     /// Placements, at most [`limits::STRICT_ENTRIES`].
     pub entries: Entries,
     /// Until this minute nothing is granted, because entries that may count until then did not fit.
@@ -166,7 +166,7 @@ impl CapObject {
             }
         }
         if let Some(to) = self.forward {
-            if !self.told {
+            if !self.has_entries {
                 join(&mut entries, &self.entries);
             }
             return CapStep::Forward(CapCall { to, links: None, entries, ask });
@@ -185,7 +185,7 @@ impl CapObject {
         self.release(now);
         // Calls keep going through that object rather than directly to the deciding one. If the deciding visitor is cut
         // from the person, the object in between learns of it first.
-        self.told |= self.forward == Some(forwarded.to);
+        self.has_entries |= self.forward == Some(forwarded.to);
         // No later call reports these entries again.
         self.absorb(&forwarded.entries);
         self.absorb(&answer.granted);
@@ -209,7 +209,7 @@ impl CapObject {
         };
         self.epoch = self.epoch.max(*epoch);
         if forward != self.forward {
-            (self.forward, self.told) = (forward, false);
+            (self.forward, self.has_entries) = (forward, false);
         }
     }
 

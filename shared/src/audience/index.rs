@@ -87,8 +87,9 @@ pub(crate) enum ColumnKey {
     Segments,
     /// First hour in which a segment expires.
     Expires,
+    /// Whether there are events under names that the person's row does not list.
     MoreEvents,
-    /// Whether there are events under names that are not counted.
+    /// Whether there are events under names that the index does not count.
     UncountedEvents,
     Attribute(NameToken),
     /// Number of events, by the number of the event's name.

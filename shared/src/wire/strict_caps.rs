@@ -33,7 +33,7 @@ struct ObjectForm {
     #[serde(rename = "o", skip_serializing_if = "Option::is_none")]
     forward: Option<SixteenBytes>,
     #[serde(rename = "t", default, skip_serializing_if = "std::ops::Not::not")]
-    told: bool,
+    has_entries: bool,
     #[serde(rename = "n", default, skip_serializing_if = "Vec::is_empty")]
     entries: Vec<EntryForm>,
     #[serde(rename = "u")]
@@ -154,13 +154,13 @@ struct CapAnswerForm {
 /// Encodes the state of an object.
 #[must_use]
 pub fn encode_object(object: &CapObject) -> Vec<u8> {
-    let CapObject { latest, epoch, forward, told, entries, full_until } = object;
+    let CapObject { latest, epoch, forward, has_entries, entries, full_until } = object;
     cbor::encode(&ObjectForm {
         form: FORM,
         latest: latest.0,
         epoch: epoch.0,
         forward: forward.map(parts::put_visitor),
-        told: *told,
+        has_entries: *has_entries,
         entries: put_entries(entries),
         full_until: full_until.0,
     })
@@ -233,7 +233,7 @@ impl TryFrom<ObjectForm> for CapObject {
             latest: Minute(form.latest),
             epoch: Epoch(form.epoch),
             forward: form.forward.map(parts::read_visitor).transpose()?,
-            told: form.told,
+            has_entries: form.has_entries,
             entries: entries(form.entries)?,
             full_until: Minute(form.full_until),
         })

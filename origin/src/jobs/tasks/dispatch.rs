@@ -190,7 +190,7 @@ impl<'a> DispatchContext<'a> {
             someone => someone?,
         };
         let Some(someone) = someone else { return Ok(Ok((SendOutcome::Gone, arm))) };
-        if !someone.is_meant(&self.filter, now) {
+        if !someone.matches_filter(&self.filter, now) {
             return Ok(Ok((SendOutcome::Left, arm)));
         }
         people.insert(person);

@@ -183,7 +183,7 @@ fn random_filter(random: &mut Random) -> Value {
     }
 }
 
-fn is_meant(filter: &Filter, counted: &PersonView<'_>) -> bool {
+fn matches_filter(filter: &Filter, counted: &PersonView<'_>) -> bool {
     let described = DescribedPerson::of(counted, NOW);
     let actions = counted.actions();
     let (totals, events, missing) = (counted.totals(), EventEvidence::Snapshots(counted), counted.missing());
@@ -221,9 +221,9 @@ fn a_filter_that_does_not_mean_a_person_at_the_origin_means_none_of_its_snapshot
         let counted = view.of(visitor(first));
         truncated += u32::from(!counted.missing().is_empty());
         for filter in &filters {
-            let at_edge = is_meant(filter, &counted);
+            let at_edge = matches_filter(filter, &counted);
             matched += u32::from(at_edge);
-            assert!(!at_edge || whole.is_meant(filter, NOW), "{filter:?} {:?}", counted.missing());
+            assert!(!at_edge || whole.matches_filter(filter, NOW), "{filter:?} {:?}", counted.missing());
         }
     }
     assert!(truncated > 5 && matched > 1_000, "{truncated} {matched}");

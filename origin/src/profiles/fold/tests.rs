@@ -128,11 +128,12 @@ fn matches_with_counts(origin: &Origin, document: &Json, of: VisitorId, now: Mil
         map.iter().map(|(token, value)| (token, value.clone())).collect();
     let devices = u32::try_from(members.len()).unwrap();
     let person = filter::SubjectPerson { attributes: &attributes, devices, ..filter::SubjectPerson::default() };
-    let is_meant = filter.matches(&FilterSubject { person: Some(person), counts: &counts, ..FilterSubject::default() });
-    (is_meant, counts.into_iter().flatten().collect())
+    let matches_filter =
+        filter.matches(&FilterSubject { person: Some(person), counts: &counts, ..FilterSubject::default() });
+    (matches_filter, counts.into_iter().flatten().collect())
 }
 
-fn is_meant(origin: &Origin, document: &Json, of: u32) -> bool {
+fn matches_filter(origin: &Origin, document: &Json, of: u32) -> bool {
     matches_with_counts(origin, document, visitor(of), NOW).0
 }
 
@@ -153,17 +154,17 @@ fn the_filter_of_ios_8_1_buyers_without_a_favourite_within_a_week_matches() {
         tracked(laptop, 2, NOW - 2 * DAY_MS, "favourite"),
     ];
     origin.send("demo", &facts);
-    assert_eq!([1, 2].map(|of| is_meant(&origin, &filter, of)), [true, false]);
+    assert_eq!([1, 2].map(|of| matches_filter(&origin, &filter, of)), [true, false]);
     // Both are one person: the favourite on the laptop counts for the phone.
     let logins = [phone, laptop].map(|of| origin.login(of, 9, NOW - DAY_MS, "ann"));
     origin.send("demo", &logins);
-    assert_eq!([1, 2].map(|of| is_meant(&origin, &filter, of)), [false, false]);
+    assert_eq!([1, 2].map(|of| matches_filter(&origin, &filter, of)), [false, false]);
     assert_eq!(matches_with_counts(&origin, &filter, phone, NOW).1, [Exactly(1), Exactly(1)]);
     assert_eq!(matches_with_counts(&origin, &filter, laptop, NOW + 6 * DAY_MS), (true, vec![Exactly(1), Exactly(0)]));
     // The login on the laptop was a mistake.
     let id = origin.member("demo", "ann");
     origin.admin("demo", &[fact(laptop, 10, NOW, FactKind::Cancellation { id })]);
-    assert_eq!([1, 2].map(|of| is_meant(&origin, &filter, of)), [true, false]);
+    assert_eq!([1, 2].map(|of| matches_filter(&origin, &filter, of)), [true, false]);
     // A repeated fact does not count twice, and a late fact counts at its own time.
     origin.send("demo", &facts);
     assert_eq!(matches_with_counts(&origin, &filter, phone, NOW), (true, vec![Exactly(1), Exactly(0)]));
@@ -184,13 +185,13 @@ fn the_filter_of_spanish_speakers_below_level_2_matches() {
         tracked(visitor(3), 1, NOW - 9 * DAY_MS, "beat_level_2"),
     ];
     origin.send("demo", &facts);
-    assert_eq!([1, 2, 3].map(|of| is_meant(&origin, &filter, of)), [true, false, false]);
+    assert_eq!([1, 2, 3].map(|of| matches_filter(&origin, &filter, of)), [true, false, false]);
     let logins = [1, 3].map(|of| origin.login(visitor(of), 9, NOW, "ann"));
     origin.send("demo", &logins);
-    assert_eq!([1, 2, 3].map(|of| is_meant(&origin, &filter, of)), [false; 3]);
+    assert_eq!([1, 2, 3].map(|of| matches_filter(&origin, &filter, of)), [false; 3]);
     let id = origin.member("demo", "ann");
     origin.admin("demo", &[fact(visitor(3), 10, NOW, FactKind::Cancellation { id })]);
-    assert_eq!([1, 2, 3].map(|of| is_meant(&origin, &filter, of)), [true, false, false]);
+    assert_eq!([1, 2, 3].map(|of| matches_filter(&origin, &filter, of)), [true, false, false]);
 }
 
 #[test]
@@ -221,7 +222,7 @@ fn pages_and_purchases_are_counted_in_windows() {
     // Partly known events answer the questions that they suffice for.
     let hours = |count: Json| {
         let within = json!({ "interval": 48, "unit": "hours" });
-        is_meant(&origin, &json!({ "events.page": { "$count": count, "within": within } }), 1)
+        matches_filter(&origin, &json!({ "events.page": { "$count": count, "within": within } }), 1)
     };
     for holds in [json!({ "$gte": 3 }), json!({ "$gt": 63 }), json!({ "$ne": 63 }), json!({ "$not": { "$lt": 64 } })] {
         assert!(hours(holds.clone()), "{holds}");
@@ -253,7 +254,7 @@ fn a_condition_on_an_event_name_that_a_hostile_page_displaced_is_neither_true_no
     assert_eq!(["x", "like"].map(count), [[Exactly(0)]; 2], "they sort before the last stored name");
     assert_eq!(["x099", "favourite"].map(count), [[AtLeast(0)]; 2]);
     for document in [json!({ "$gte": 1 }), json!(0), json!({ "$not": { "$gte": 1 } })] {
-        assert!(!is_meant(&origin, &json!({ "events.favourite": { "$count": document } }), 1));
+        assert!(!matches_filter(&origin, &json!({ "events.favourite": { "$count": document } }), 1));
     }
 }
 

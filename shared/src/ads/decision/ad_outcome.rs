@@ -111,14 +111,14 @@ impl PageDecision<'_> {
         let (decided, barred) = self.walk(granted, false);
         let mut page = OnPage { barred, ..self.shown_page() };
         let each = self.placements.iter().zip(decided).enumerate().map(|(number, (placement, decided))| {
-            let fates = self.fates_on(placement, &page, of_placement(granted, number), decided.ok());
+            let outcomes = self.outcomes_on(placement, &page, of_placement(granted, number), decided.ok());
             page.placed.extend(self.offer_of(decided));
-            fates
+            outcomes
         });
         each.collect()
     }
 
-    fn fates_on(
+    fn outcomes_on(
         &self,
         placement: &Placement<'_>,
         page: &OnPage<'_>,
@@ -127,16 +127,16 @@ impl PageDecision<'_> {
     ) -> Vec<AdOutcome> {
         let worths: Vec<u64> = self.worths_on(placement).into_iter().map(Option::unwrap_or_default).collect();
         let rank = |place: usize| (std::cmp::Reverse(worths.get(place).copied().unwrap_or(0)), place);
-        let fate = |(place, (offer, worth)): (usize, (&CandidateAd, &u64))| match self
+        let outcome = |(place, (offer, worth)): (usize, (&CandidateAd, &u64))| match self
             .refusal_of(placement, offer, *worth, page)
         {
-            Some(fate) => fate,
+            Some(outcome) => outcome,
             None if won == Some(place) => AdOutcome::Won,
             None if won.is_some_and(|won| rank(won) < rank(place)) => AdOutcome::Outbid,
             None if granted.is_none() || self.awaits_offer_code(offer) => AdOutcome::Unconfirmed,
             None => AdOutcome::Refused,
         };
-        self.catalogue.offers.iter().zip(&worths).enumerate().map(fate).collect()
+        self.catalogue.offers.iter().zip(&worths).enumerate().map(outcome).collect()
     }
 
     /// Reason why an ad cannot be placed; `None` if it can.

@@ -123,9 +123,9 @@ fn the_trace_names_the_binding_cap_and_its_count() {
     let bytes: Vec<u8> = (1..=3).map(|n| seen(&catalogue, 1, n, now())).collect::<ActionList>().pack_actions();
     let person = DecidedPerson { actions: vec![PackedActions::read(&bytes).unwrap()], ..DecidedPerson::default() };
     let question = PageDecision::new(&catalogue, Some(&person), &FilterSubject::default(), sized(&[TOP]), noon());
-    let fates = question.outcomes(None).remove(0);
-    let [AdOutcome::Capped(bound, 3), AdOutcome::Size, AdOutcome::Won, AdOutcome::Outbid] = fates[..] else {
-        unreachable!("{fates:?}")
+    let outcomes = question.outcomes(None).remove(0);
+    let [AdOutcome::Capped(bound, 3), AdOutcome::Size, AdOutcome::Won, AdOutcome::Outbid] = outcomes[..] else {
+        unreachable!("{outcomes:?}")
     };
     assert_eq!((bound.level, bound.cap.limit), (AdLevel::Campaign, 2));
 }
@@ -180,7 +180,7 @@ fn why_there_is_none() {
 }
 
 /// Outcomes for the first placement, of any size, in front of a person without a history.
-fn fates(catalogue: &CompiledCatalogue, subject: &FilterSubject<'_>) -> Vec<AdOutcome> {
+fn outcomes(catalogue: &CompiledCatalogue, subject: &FilterSubject<'_>) -> Vec<AdOutcome> {
     let any = vec![Placement::default()];
     PageDecision::new(catalogue, Some(&DecidedPerson::default()), subject, any, noon()).outcomes(None).remove(0)
 }
@@ -219,7 +219,7 @@ fn a_campaign_runs_from_its_start_to_before_its_end() {
             }
         });
         let expected = if runs { AdOutcome::Won } else { AdOutcome::Dates };
-        assert_eq!(fates(&catalogue, &FilterSubject::default())[0], expected, "{starts:?} {ends:?}");
+        assert_eq!(outcomes(&catalogue, &FilterSubject::default())[0], expected, "{starts:?} {ends:?}");
     }
 }
 
@@ -236,9 +236,9 @@ fn an_ad_needs_the_targeting_of_its_campaign_and_its_group() {
     let person = |segments| Some(filter::SubjectPerson { segments, ..filter::SubjectPerson::default() });
     let (held, hotel) = ([SegmentId(8)], ["hotel"]);
     let both = FilterSubject { person: person(&held), keywords: &hotel, ..FilterSubject::default() };
-    assert_eq!(fates(&catalogue, &both)[..3], [AdOutcome::Won, AdOutcome::Targeting, AdOutcome::Outbid]);
+    assert_eq!(outcomes(&catalogue, &both)[..3], [AdOutcome::Won, AdOutcome::Targeting, AdOutcome::Outbid]);
     let page = FilterSubject { person: person(&[]), ..both };
-    assert_eq!(fates(&catalogue, &page)[..3], [AdOutcome::Targeting, AdOutcome::Targeting, AdOutcome::Won]);
+    assert_eq!(outcomes(&catalogue, &page)[..3], [AdOutcome::Targeting, AdOutcome::Targeting, AdOutcome::Won]);
     // A condition on seen ads is counted from the actions.
     let bytes: Vec<u8> = [seen(&catalogue, 4, 1, now())].into_iter().collect::<ActionList>().pack_actions();
     let known = DecidedPerson { actions: vec![PackedActions::read(&bytes).unwrap()], ..DecidedPerson::default() };
@@ -317,10 +317,10 @@ fn a_roadblock_keeps_the_page_that_it_fills_and_comes_to_no_other() {
     let place = |shown: &[u32], count| {
         let given = DecisionInputs { shown, ..noon() };
         let question = PageDecision::new(&catalogue, Some(&DecidedPerson::default()), &nobody, vec![any; count], given);
-        let fates = question.outcomes(None).remove(0);
+        let outcomes = question.outcomes(None).remove(0);
         let decided =
             question.decide(None).into_iter().map(|one| one.ok().map(|place| catalogue.offers[place].entity.ad));
-        (decided.collect::<Vec<_>>(), fates)
+        (decided.collect::<Vec<_>>(), outcomes)
     };
     // The campaign's two ads fill a page of two placements. On a third placement they are still the only ones allowed.
     assert_eq!(place(&[], 2).0, [Some(1), Some(2)]);
