@@ -122,8 +122,8 @@ fn named_job(name: &str) -> Result<JobKind, ApiError> {
 /// all visitors of its person. `rollup` counts the sums of experiments again. `verify` reads every KV key through the
 /// edge, compares it with the store and writes a different one again. `index` rebuilds the audience index.
 /// `materialise` refreshes the materialised audiences that are due. `activity` sums up the activity histogram of all
-/// people. `send` draws and notifies the people of the sends that are due. `scrub` reads the whole store and reports
-/// damage.
+/// people. `send` draws the people of the sends that are due and delivers to them. `scrub` reads the whole store and
+/// reports damage.
 #[utoipa::path(
     post,
     path = "/admin/v1/jobs/{job}",

@@ -1,4 +1,4 @@
-//! Sends on the admin side: started, listed and stopped, and the people that they notified.
+//! Sends on the admin side: started, listed and stopped, and the people to whom they delivered.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -59,13 +59,13 @@ struct SendRequest {
     /// People to draw.
     #[schema(minimum = 1, maximum = 1_000_000)]
     count: u32,
-    /// Experiment of the catalogue to whose arms the people are dealt, in proportion to the shares. The control is not
-    /// notified. A person that was exposed to the experiment before is not drawn.
+    /// Experiment of the catalogue to whose arms the people are assigned, in proportion to the shares. The control gets
+    /// no delivery. A person that was exposed to the experiment before is not drawn.
     experiment: Option<String>,
     /// Whether the send calls the webhook that the tenant's configuration names.
     #[serde(default)]
     webhook: bool,
-    /// Most notified people per second; 0 without a limit.
+    /// Most people delivered per second; 0 without a limit.
     #[serde(default)]
     #[schema(maximum = 100_000)]
     per_second: u32,
@@ -84,7 +84,7 @@ struct SendQuery {
 #[derive(Debug, Serialize, ToSchema)]
 struct StartedSend {
     send: SendAnswer,
-    /// The run of the job `send` that draws and notifies the people.
+    /// The run of the job `send` that draws the people and delivers to them.
     run: RunAnswer,
 }
 
@@ -95,7 +95,7 @@ struct SendList {
     sends: Vec<SendAnswer>,
 }
 
-/// Starts a send: draws exactly `count` random people who match a filter, and notifies each of them once.
+/// Starts a send: draws exactly `count` random people who match a filter, and delivers to each person once.
 ///
 /// A send with the same name and the same terms continues where it was stopped or failed. docs/AUDIENCES.md describes
 /// the webhook.
@@ -109,7 +109,7 @@ struct SendList {
     responses(
         (
             status = 202,
-            description = "The send has begun. The job `send` draws and notifies its people.",
+            description = "The send has begun. The job `send` draws its people and delivers to them.",
             body = StartedSend
         ),
         (
@@ -174,7 +174,7 @@ async fn show_send(
     Ok(Json(find_send(live, &known, name).await?.describe(&live.rules.tenants)))
 }
 
-/// Stops a send: the remaining people are not notified.
+/// Stops a send: the remaining people get no delivery.
 #[utoipa::path(
     delete,
     path = "/admin/v1/sends/{name}",
@@ -202,7 +202,7 @@ async fn stop_send(
     Ok(Json(find_send(live, &known, name).await?.describe(&live.rules.tenants)))
 }
 
-/// Streams the people that a send notified, a line each, in the order of notification.
+/// Streams the delivered people of a send, a line each, in the order of delivery.
 ///
 /// The lines are NDJSON, or CSV where `accept` names `text/csv`.
 // Each piece is read by a transaction of its own, so that the stream holds no reader while the caller reads slowly.
@@ -213,7 +213,7 @@ async fn stop_send(
     responses(
         (
             status = 200,
-            description = "A line for each notified person.",
+            description = "A line for each delivered person.",
             content((RecipientLine = "application/x-ndjson"), (String = "text/csv"))
         ),
         (status = 404, description = "`unknown_send`: no send has this name."),

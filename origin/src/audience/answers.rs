@@ -184,19 +184,19 @@ pub struct SendAnswer {
     pub filter: Option<Value>,
     /// People that the send is to draw.
     pub count: u32,
-    /// Experiment to whose arms the people are dealt.
+    /// Experiment to whose arms the people are assigned.
     pub experiment: Option<String>,
     /// Whether the send calls the webhook of the tenant.
     pub webhook: bool,
-    /// Most notified people per second; 0 without a limit.
+    /// Most people delivered per second; 0 without a limit.
     pub per_second: u32,
     /// Time of the request.
     pub requested_ms: u64,
     /// People that were drawn: fewer than `count` where fewer match the filter; null before they are drawn.
     pub chosen: Option<u32>,
-    /// People that were notified.
+    /// People that were delivered.
     pub delivered: u32,
-    /// People in the control, who are not notified.
+    /// People in the control, who get no delivery.
     pub control: u32,
     /// People that withdrew or were erased after the draw.
     pub gone: u32,

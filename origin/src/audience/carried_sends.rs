@@ -1,4 +1,4 @@
-//! Sends that a restored store takes over from the store that it replaces, so that no recipient is notified twice and
+//! Sends that a restored store takes over from the store that it replaces, so that no person is delivered twice and
 //! each position of a send belongs to the same person as before.
 
 use std::collections::BTreeMap;
@@ -44,7 +44,7 @@ impl ReplacedSends {
     }
 
     /// Replaces the restored store's sends with the newer ones. A send that the replaced store does not have is
-    /// stopped, because its notifications since the backup are unknown; an operator can start it again.
+    /// stopped, because its deliveries since the backup are unknown; an operator can start it again.
     ///
     /// # Errors
     /// [`StoreError::Sqlite`].

@@ -1,6 +1,6 @@
 //! Sends: campaigns to an exact number of people, drawn at random from the people who match a filter. A send has one
-//! row, and one row for each drawn person. The draw is final; [`crate::jobs::tasks::deliver`] notifies the people in
-//! their order.
+//! row, and one row for each drawn person. The draw is final; [`crate::jobs::tasks::deliver`] delivers to the
+//! people in their order.
 
 use causeway_shared::base::ids::{Millis, VisitorId};
 use causeway_shared::base::limits;
@@ -128,7 +128,7 @@ pub enum SendError {
     Webhook,
     /// A send of that name has other terms.
     #[error(
-        "send `{0}` exists with other terms, which cannot change because people may have been notified: choose another name"
+        "send `{0}` exists with other terms, which cannot change because it may have delivered to people: choose another name"
     )]
     Other(String),
     /// The tenant has the largest number of sends.
@@ -319,7 +319,7 @@ pub fn next_due(conn: &Connection, now: Millis) -> Result<Option<Millis>, StoreE
     Ok(due.map(unsigned))
 }
 
-/// Stops a send: the remaining people are not notified. Returns whether a send of that name had not ended.
+/// Stops a send: the remaining people get no delivery. Returns whether a send of that name had not ended.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -327,17 +327,17 @@ pub fn stop_send(conn: &Connection, tenant: TenantNo, name: &str) -> Result<bool
     Ok(conn.prepare_cached(sends::SENDS_STOP_BY_NAME)?.execute((tenant.0, name))? > 0)
 }
 
-/// A line of the people that a send notified.
+/// A line of the delivered people of a send.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 pub struct RecipientLine {
-    /// Number in the order of notification, from 0. Numbers of people that were not notified are left out.
+    /// Number in the order of delivery, from 0. Numbers of people that were not delivered are left out.
     pub place: u32,
     /// Master of the person at the time of the draw.
     #[schema(format = "uuid")]
     pub person: String,
     /// Arm of the experiment.
     pub arm: Option<String>,
-    /// Time of the notification.
+    /// Time of the delivery.
     pub at_ms: u64,
     /// Key of the delivery, as the webhook receives it. A repeated delivery has the same key.
     pub key: String,

@@ -39,7 +39,7 @@ pub(super) enum SendCommand {
         /// Deliver to the tenant's webhook. Without it, `recipients` lists the people.
         #[arg(long)]
         webhook: bool,
-        /// Largest number of people per second. 0: no limit.
+        /// Most people delivered per second. 0: no limit.
         #[arg(long, value_name = "N", default_value_t = 0)]
         per_second: u32,
         /// Leave the delivery to the serving origin.

@@ -89,8 +89,8 @@ pub struct TenantConfig {
     /// edge's configuration.
     #[serde(default = "default_time_zone", skip_serializing)]
     pub time_zone: String,
-    /// Webhook that is notified of sends: an `https:` URL, or an `http:` URL on this machine. Not part of the edge's
-    /// configuration.
+    /// Webhook that receives the deliveries of sends: an `https:` URL, or an `http:` URL on this machine. Not
+    /// part of the edge's configuration.
     #[serde(default, skip_serializing)]
     pub webhook: Option<String>,
     /// Callers that may add new attribute names. Default `pages`.

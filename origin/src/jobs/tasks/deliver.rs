@@ -1,4 +1,4 @@
-//! The job `send`: draws the people of due sends and notifies them in their order, within the sends' rate limits
+//! The job `send`: draws the people of due sends and delivers to them in their order, within the sends' rate limits
 //! ([`crate::jobs::tasks::dispatch`]). Tenants are served in parallel, so that a receiver that does not answer delays
 //! only its own tenant.
 
@@ -34,7 +34,7 @@ const RECEIVERS: usize = 16;
 /// Most sends named in a report.
 const REPORTED: usize = 100;
 
-/// The job `send`: notifies the people that sends have drawn.
+/// The job `send`: delivers to the people that sends have drawn.
 #[derive(Debug)]
 pub(crate) struct SendJob;
 
@@ -82,7 +82,7 @@ fn deliver_in_parallel(context: &mut JobContext<'_>) -> Result<Option<String>, J
         let (open, posted) = Default::default();
         let mut round = DeliveryRound { scope, open, posted, answer, begun, looks: begun, failed: None };
         let cut = round.go_on(context, &answers).err();
-        // Calls under way are waited for and recorded, because their people may have been notified.
+        // Calls under way are waited for and recorded, because their people may have been delivered.
         while !round.posted.is_empty() {
             round.hear(context, &answers, PAUSE)?;
         }
@@ -133,7 +133,7 @@ impl<'a> DeliveryRound<'a, '_, '_> {
                 }
             }
             match self.next(now - self.begun) {
-                Some((of, ready)) if ready <= now => is_stored = self.tell(context, of)?,
+                Some((of, ready)) if ready <= now => is_stored = self.deliver_batch(context, of)?,
                 Some((_, ready)) => wait = PAUSE.min(ready - now),
                 // The next run assumes that each send may continue at once, so that this run waits for the last rate
                 // limit.
@@ -171,7 +171,7 @@ impl<'a> DeliveryRound<'a, '_, '_> {
     }
 
     /// Delivers the next batch of a send. Returns whether anything was stored.
-    fn tell(&mut self, context: &mut JobContext<'a>, of: SendNo) -> Result<bool, JobError> {
+    fn deliver_batch(&mut self, context: &mut JobContext<'a>, of: SendNo) -> Result<bool, JobError> {
         let Some(open) = self.open.get_mut(&of) else { return Ok(false) };
         let begun = (context.elapsed)();
         match isolate_failure(open.begin(context))? {
@@ -228,7 +228,7 @@ impl<'a> DeliveryRound<'a, '_, '_> {
         let Some(open) = self.open.get_mut(&of) else { return Ok(false) };
         let stored = isolate_failure(open.keep(context, &batch))?;
         let each = open.send.terms.per_second.map_or(Duration::ZERO, |most| Duration::from_secs(1) / most.get());
-        open.ready = (begun + each.saturating_mul(batch.notified_count())).max((context.elapsed)());
+        open.ready = (begun + each.saturating_mul(batch.people_count())).max((context.elapsed)());
         match stored {
             Ok(()) => Ok(true),
             Err(why) => self.stuck(context, of, &StalledReason { why, again: Some(None) }),

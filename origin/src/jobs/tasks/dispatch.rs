@@ -49,7 +49,7 @@ pub(crate) struct ExaminedBatch {
 
 impl ExaminedBatch {
     /// Number of people in the batch.
-    pub(crate) fn notified_count(&self) -> u32 {
+    pub(crate) fn people_count(&self) -> u32 {
         self.looked.len() as u32
     }
 }

@@ -254,7 +254,7 @@ fn no_person_gets_a_send_twice_after_merges_unlinks_and_erasures() {
     let told = drawn.iter().filter(|(.., outcome)| matches!(outcome, Some(1 | 2))).map(|(of, ..)| *of);
     assert!(told.clone().any(|of| of == v1) && told.clone().all(|of| of != v2 && of != v4));
 
-    // After an unlink they are two people again, but neither is notified again.
+    // After an unlink they are two people again, but neither is delivered again.
     let id = world.origin.member("demo", "ann");
     world.origin.admin("demo", &[v0, v2].map(|of| fact(of, 5, at + 1, FactKind::Cancellation { id })));
     assert_eq!(world.tell("may"), send);
@@ -369,7 +369,7 @@ fn a_send_that_cannot_be_says_why_and_one_that_was_stopped_goes_on_where_it_was(
     assert!(ended.report["error"].as_str().unwrap().contains("send june: filter.attributes.gone"));
     assert_eq!((world.sent("june").due, world.sent("july").sums.delivered), (None, 10));
 
-    // People of a tenant that is not configured are not notified, and the send is tried again later.
+    // People of a tenant that is not configured are not delivered, and the send is tried again later.
     world.start("august", &ok).unwrap();
     world.origin.conn.execute("UPDATE sends SET tenant = 77 WHERE name = 'august'", []).unwrap();
     assert_eq!(world.all(JobKind::Send, false).outcome, Some(RunOutcome::Failed));
