@@ -67,7 +67,7 @@ const FOLD: Duration = Duration::from_secs(10);
 const FOLD_LOOK: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Parser)]
-#[command(name = "causeway", version, about = "The origin of Causeway: joins visitors of many browsers into persons.")]
+#[command(name = "causeway", version, about = "The origin of Causeway: links browsers into people.")]
 struct Cli {
     #[command(flatten)]
     common: CommonOptions,

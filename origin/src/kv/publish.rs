@@ -1,4 +1,4 @@
-//! Publish: chooses the KV keys that must be written, and builds their values.
+//! Publish: chooses the KV keys that must be written, leases them, and settles them.
 //!
 //! The outbox holds one row per key, however often its value changed since the last write. A value is built at its
 //! hand-out from the newest state ([`value`]). A row is leased to one consumer and stays until the write is

@@ -75,7 +75,7 @@ pub const LOOKUP_VISITORS: usize = 3;
 /// Pages in the ledger cookie. With this many, and [`RESERVATION_BYTES`] full, the cookie has at most
 /// [`LEDGER_COOKIE_BYTES`].
 pub const LEDGER_ENTRIES: usize = 24;
-/// Packed reservations in the ledger cookie, in bytes. They hold the newest 52 of one ad, about 25 of different ads
+/// Packed reservations in the ledger cookie, in bytes. They hold the newest 52 of one ad, 27 of different ads
 /// with usual codes, and 16 if every code has its greatest length.
 pub const RESERVATION_BYTES: usize = 480;
 /// Interval between updates of the traffic allocation and paces, in milliseconds.

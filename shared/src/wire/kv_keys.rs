@@ -1,4 +1,4 @@
-//! Names of the keys of the edge KV. Every key that names a visitor or an alternate id is built here.
+//! Names of the keys of the edge KV. Every KV key is built here.
 
 use crate::base::ids::{AlternateId, TenantId, VisitorId};
 
