@@ -1,5 +1,5 @@
-//! Traffic allocation at the edge: the arms of experiments and their exposures, the pace of budgets, and limited offers; and
-//! targeting by location and device.
+//! Traffic allocation at the edge: the arms of experiments and their exposures, the pace of budgets, and limited
+//! offers; and targeting by location and device.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -75,8 +75,8 @@ fn lookup_of_ann(browser: &Browser) -> String {
     wire::kv::encode_lookup(&kv_keys::lookup_key(&"demo".parse().unwrap(), id), &[other]).unwrap()
 }
 
-/// Continues a request of Ann's after its first read, which returns her snapshot and her lookup: the request then reads the
-/// snapshot of her other browser.
+/// Continues a request of Ann's after its first read, which returns her snapshot and her lookup: the request then reads
+/// the snapshot of her other browser.
 fn read_snapshot(browser: &mut Browser, begun: KvRead, snapshot: &str, lookup: &str) -> EngineStep {
     browser.give(begun, |key| match key.split(':').next() {
         Some("v") => Some(snapshot),

@@ -62,7 +62,8 @@ fn a_click_counts_where_a_whole_page_is_navigated_to_and_not_in_a_frame() {
     }
 }
 
-/// The notes of the answers of all counting routes, with this method for pixels, this `Sec-Purpose` and this user agent.
+/// The notes of the answers of all counting routes, with this method for pixels, this `Sec-Purpose` and this user
+/// agent.
 fn filtered(method: &str, purpose: &str, agent: &str) -> Vec<Vec<&'static str>> {
     let mut browser = Browser::of("allow", &json!({ "house_landing": "https://shop.example/" }));
     let placed = body(&browser.send("POST", "/v1/decide", r#"{"placements":[{"id":"top"}]}"#));

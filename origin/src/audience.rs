@@ -1,7 +1,7 @@
-//! Audiences: the audience index, which holds all people of each tenant in memory ([`causeway_shared::audience::index`]), and
-//! the queries over it. The index follows the store: each transaction notes the people whose rows changed ([`note`]),
-//! and a thread rewrites these rows ([`index_follower`]). The index holds no data of its own: a process loads it from its file
-//! or builds it from the store.
+//! Audiences: the audience index, which holds all people of each tenant in memory
+//! ([`causeway_shared::audience::index`]), and the queries over it. The index follows the store: each transaction notes
+//! the people whose rows changed ([`note`]), and a thread rewrites these rows ([`index_follower`]). The index holds no
+//! data of its own: a process loads it from its file or builds it from the store.
 
 pub mod answers;
 pub mod best_send_times;

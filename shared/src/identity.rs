@@ -81,8 +81,8 @@ impl BulkRead {
 pub struct BulkResult {
     /// Snapshots and tombstones.
     pub stored: BTreeMap<VisitorId, StoredValue>,
-    /// For visitors whose snapshot here is outdated ([`crate::wire::newest_versions::NewestVersions`]): the newest version that the isolate has read.
-    /// Only the visitor's own facts are used from an outdated snapshot.
+    /// For visitors whose snapshot here is outdated ([`crate::wire::newest_versions::NewestVersions`]): the newest
+    /// version that the isolate has read. Only the visitor's own facts are used from an outdated snapshot.
     pub newest: BTreeMap<VisitorId, SnapshotVersion>,
     /// Visitors named by lookups, last seen first.
     pub lookups: Vec<VisitorId>,

@@ -1,5 +1,5 @@
-//! The domain's tests from outside of the crate. One program: a program for each file would compile the laws' library for
-//! each. The fuzz tests are a program of their own, because they measure time.
+//! The domain's tests from outside of the crate. One program: a program for each file would compile the laws' library
+//! for each. The fuzz tests are a program of their own, because they measure time.
 
 mod actions;
 mod attributes;

@@ -31,7 +31,8 @@ pub fn within<T>(limit: Duration, what: &str, mut condition: impl FnMut() -> Opt
     }
 }
 
-/// Number of cases of a test, short and long: the long one if the variable `CAUSEWAY_LONG` is set, as `cargo xtask test full` does.
+/// Number of cases of a test, short and long: the long one if the variable `CAUSEWAY_LONG` is set, as
+/// `cargo xtask test full` does.
 #[must_use]
 pub fn cases([short, long]: [u64; 2]) -> u64 {
     if std::env::var_os("CAUSEWAY_LONG").is_some() { long } else { short }

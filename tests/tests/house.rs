@@ -1,5 +1,5 @@
-//! House rules that the compiler does not check: the length of files and functions, and documents that name existing
-//! files.
+//! House rules that the compiler does not check: the length of files, functions and comment lines, and documents that
+//! name existing files.
 #![expect(clippy::unwrap_used, reason = "a test ends at its first failure")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,6 +10,8 @@ use std::process::Command;
 const FILE_LINES: usize = 500;
 /// Maximum lines of a function.
 const FUNCTION_LINES: usize = 70;
+/// Maximum characters of a line of a comment. `cargo fmt` checks lines of code only.
+const COMMENT_CHARACTERS: usize = 120;
 /// Maximum lines of the README.
 const README_LINES: usize = 120;
 /// What paths of ours begin with.
@@ -116,6 +118,38 @@ fn no_function_is_over_its_bound() {
     for path in tracked(".rs") {
         let long = long_functions(&text_of(&path));
         assert!(long.is_empty(), "{}: (line, lines) {long:?}", path.display());
+    }
+}
+
+/// Numbers of the lines that are comments over the bound. A row of a table cannot be wrapped and may be longer.
+fn long_comments(text: &str) -> impl Iterator<Item = usize> {
+    let is_long = |line: &str| {
+        let comment = line.trim_start().strip_prefix("//").map(|text| text.trim_start_matches(['/', '!', ' ']));
+        comment.is_some_and(|text| !text.starts_with('|')) && line.chars().count() > COMMENT_CHARACTERS
+    };
+    text.lines().enumerate().filter(move |(_, line)| is_long(line)).map(|(number, _)| number + 1)
+}
+
+#[test]
+fn no_comment_line_is_over_its_bound() {
+    let long = |path: PathBuf| {
+        let lines: Vec<String> =
+            long_comments(&text_of(&path)).map(|number| format!("{}:{number}", path.display())).collect();
+        lines
+    };
+    let found: Vec<String> = tracked(".rs").into_iter().flat_map(long).collect();
+    assert!(found.is_empty(), "wrap these comments at {COMMENT_CHARACTERS} characters:\n{}", found.join("\n"));
+}
+
+#[test]
+fn a_comment_line_over_its_bound_is_found_at_any_indent() {
+    let line = |start: &str, length: usize| format!("{start}{}", "é".repeat(length - start.len()));
+    for start in ["//", "/// ", "    //! "] {
+        let text = [line(start, COMMENT_CHARACTERS), line(start, COMMENT_CHARACTERS + 1)].join("\n");
+        assert_eq!(long_comments(&text).collect::<Vec<_>>(), [2], "{start}");
+    }
+    for start in ["let text = ", "//! | "] {
+        assert_eq!(long_comments(&line(start, 2 * COMMENT_CHARACTERS)).count(), 0, "{start}");
     }
 }
 

@@ -1,5 +1,5 @@
-//! The words of the code: a type name stands for one type of a crate, and phrases that the glossary rules out occur in no
-//! comment and no document (docs/STYLE.md, docs/GLOSSARY.md).
+//! The words of the code: a type name stands for one type of a crate, and phrases that the glossary rules out occur in
+//! no comment and no document (docs/STYLE.md, docs/GLOSSARY.md).
 #![expect(clippy::unwrap_used, reason = "tests end at the first fault")]
 
 use std::collections::BTreeMap;
@@ -106,7 +106,8 @@ fn ruled_out(text: &str) -> Vec<&'static str> {
     RULED_OUT.into_iter().filter(occurs).collect()
 }
 
-/// The endings of the files with prose, each with the mark that begins a comment. Without a mark, the whole file is prose.
+/// The endings of the files with prose, each with the mark that begins a comment. Without a mark, the whole file is
+/// prose.
 const COMMENT_MARKS: [(&str, Option<&str>); 10] = [
     ("rs", Some("//")),
     ("mjs", Some("//")),

@@ -100,8 +100,9 @@ fn killed_in_a_burst(world: &World) {
         let own = world.visitor(visitor)["own"].take();
         ["pages", "purchases", "revenue_micros"].map(|name| own[name].as_u64())
     };
-    // What came while the origin was dead comes again later and later. What had come was perhaps sent again too, as its answer
-    // died with the origin: until nothing is left to send, and what comes behind it is folded, a fact may still count twice.
+    // What came while the origin was dead comes again later and later. What had come was perhaps sent again too, as its
+    // answer died with the origin: until nothing is left to send, and what comes behind it is folded, a fact may still
+    // count twice.
     within(Duration::from_secs(120 + 15 * rounds), "every message is acknowledged", || {
         (world.acknowledged() == STOPPED + VISITORS + rounds * VISITORS).then_some(())
     });

@@ -1,5 +1,5 @@
-//! The worker in WebAssembly and the native engine give the same answer, cookies and facts for random pages, to the last
-//! byte.
+//! The worker in WebAssembly and the native engine give the same answer, cookies and facts for random pages, to the
+//! last byte.
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -1,7 +1,7 @@
 //! `cargo xtask bench NAME`: builds the measured programs and the bench's own program, and runs it.
 //!
-//! The benches' programs are the workspace in `bench/`. A bench measures the release build from outside, and prints one JSON object a line with `--json`:
-//! `{"bench","case","value","unit","peer","peer_value","ratio"}`.
+//! The benches' programs are the workspace in `bench/`. A bench measures the release build from outside, and prints one
+//! JSON object a line with `--json`: `{"bench","case","value","unit","peer","peer_value","ratio"}`.
 
 mod peers;
 

@@ -1,4 +1,5 @@
-//! Builds the edge's module (cargo, wasm-bindgen, wasm-opt), the page tag that it serves, and the bundle that wrangler uploads.
+//! Builds the edge's module (cargo, wasm-bindgen, wasm-opt), the page tag that it serves, and the bundle that wrangler
+//! uploads.
 //!
 //! The steps after cargo are skipped if cargo's output is unchanged.
 

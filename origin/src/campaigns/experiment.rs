@@ -1,7 +1,7 @@
 //! Experiments at the origin: exposures and conversions of visitors, and their results.
 //!
-//! Exposures and conversions are stored by visitor, as all facts are. [`person_results`] joins them into one row for each
-//! person and sums over people whenever a fact is folded or a membership changes.
+//! Exposures and conversions are stored by visitor, as all facts are. [`person_results`] joins them into one row for
+//! each person and sums over people whenever a fact is folded or a membership changes.
 
 pub mod bandit;
 pub mod person_results;

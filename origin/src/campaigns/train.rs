@@ -1,9 +1,9 @@
 //! Training of models from stored actions: `causeway job run train`.
 //!
-//! An example is one impression with its features in the minutes before it, built by `causeway_shared::ads::model` as at the
-//! edge, and its outcome. People are read as they are linked now: the actions of a sibling before the link count as the
-//! person's past. Segments count from their last write on, so that a segment that was written because of a conversion
-//! never explains it.
+//! An example is one impression with its features in the minutes before it, built by `causeway_shared::ads::model` as
+//! at the edge, and its outcome. People are read as they are linked now: the actions of a sibling before the link count
+//! as the person's past. Segments count from their last write on, so that a segment that was written because of a
+//! conversion never explains it.
 //!
 //! The newest fifth of the examples is held out. A part of the model that is not significantly better on them than the
 //! base rate is not published, and the base rate is used instead.

@@ -92,8 +92,8 @@ pub struct RunAnswer {
     pub done: u64,
     /// Visitors, rows, people or differences that there are in all.
     pub all: u64,
-    /// Outcome; null while the run waits or works. An interrupted run continues at its position, unless it is a dry run,
-    /// a training or a run of a command.
+    /// Outcome; null while the run waits or works. An interrupted run continues at its position, unless it is a dry
+    /// run, a training or a run of a command.
     #[schema(value_type = Option<RunOutcome>)]
     pub outcome: Option<&'static str>,
     /// Counts until now; the plan of a dry run; `error` of a failed run.

@@ -21,8 +21,8 @@ use utoipa::ToSchema;
 pub struct ForgottenEventName {
     /// The name.
     pub name: String,
-    /// Source of the name: a page within its quota (`page`), the admin side or a file (`admin`), or a declaration, also by
-    /// an audience, a send or an experiment that used the name (`declared`).
+    /// Source of the name: a page within its quota (`page`), the admin side or a file (`admin`), or a declaration, also
+    /// by an audience, a send or an experiment that used the name (`declared`).
     pub source: &'static str,
 }
 

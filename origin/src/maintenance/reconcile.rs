@@ -1,10 +1,10 @@
 //! Reconcile: computes all people again from all evidence and compares them with the stored people.
 //!
 //! Links are decided as facts arrive, for the visitors concerned. This job takes the same decision
-//! (`causeway_shared::identity::people`) over everything at once, and so finds and repairs damage from a fault, a manual repair
-//! or a bound. [`gather`], the decision and [`compare`] give a [`ReconcilePlan`]. [`mod@mend`] carries it out in transactions of few
-//! people each. Each transaction reads the evidence again, so the origin may serve in parallel, and an interrupted run
-//! does no harm.
+//! (`causeway_shared::identity::people`) over everything at once, and so finds and repairs damage from a fault, a
+//! manual repair or a bound. [`gather`], the decision and [`compare`] give a [`ReconcilePlan`]. [`mod@mend`] carries it
+//! out in transactions of few people each. Each transaction reads the evidence again, so the origin may serve in
+//! parallel, and an interrupted run does no harm.
 
 mod compare;
 mod gather;

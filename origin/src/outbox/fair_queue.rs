@@ -49,8 +49,8 @@ fn priority_tenants(conn: &Connection) -> Result<Vec<(u8, i64)>, StoreError> {
     Ok(all)
 }
 
-/// At most `wanted` due keys of configured tenants with one of these priorities, which are in ascending order. A due key of another tenant waits from now on until the tenant is
-/// configured.
+/// At most `wanted` due keys of configured tenants with one of these priorities, which are in ascending order. A due
+/// key of another tenant waits from now on until the tenant is configured.
 pub(crate) fn due_rows(
     group: &mut WriteTxn<'_>,
     priorities: &[Priority],

@@ -1,4 +1,5 @@
-//! The bulk publisher: lanes, each of which takes batches of the outbox one after the other: lease, build, send, settle.
+//! The bulk publisher: lanes, each of which takes batches of the outbox one after the other: lease, build, send,
+//! settle.
 //!
 //! Several lanes run, so that values are built on all cores and during the calls of other lanes. While facts wait to be
 //! folded, one lane works and the others pause, because facts come before publishing.
@@ -26,8 +27,8 @@ const IDLE: Duration = Duration::from_secs(1);
 const FAILURE_PAUSE: Duration = Duration::from_secs(5);
 /// Pause after the platform rejected a call, which an administrator must mend.
 const REFUSED_PAUSE: Duration = Duration::from_secs(60);
-/// Shortest time between two calls. The platform allows 1,200 calls of an account in five minutes, one every 250 ms; the
-/// margin is for other programs of the account.
+/// Shortest time between two calls. The platform allows 1,200 calls of an account in five minutes, one every 250 ms;
+/// the margin is for other programs of the account.
 const CALL_GAP: Duration = Duration::from_millis(300);
 /// Age of a lease from which its values are not sent any more: the answer might come after the lease expired.
 const LATEST_SEND: Duration = Duration::from_secs(25);

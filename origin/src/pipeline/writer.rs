@@ -181,8 +181,8 @@ impl Writer {
         !self.backlog.is_empty()
     }
 
-    /// Serves a call of the bulk publisher, and answers once it is durable. Blocks the calling thread. While facts wait to
-    /// be folded, such calls together take a tenth of the folding thread's time.
+    /// Serves a call of the bulk publisher, and answers once it is durable. Blocks the calling thread. While facts wait
+    /// to be folded, such calls together take a tenth of the folding thread's time.
     ///
     /// # Errors
     /// [`WriteError`]; then nothing of the call was stored.

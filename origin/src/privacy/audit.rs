@@ -249,8 +249,8 @@ pub struct AuditRow {
     pub at_ms: u64,
     /// The change: `link`, `unlink`, `erase`, `forget_attribute` or `forget_event`.
     pub what: String,
-    /// Author: `token:NUMBER`, `cli`, `visitor` or `job:NAME`; `admin` or `journal` in a row of a release that stored no
-    /// author.
+    /// Author: `token:NUMBER`, `cli`, `visitor` or `job:NAME`; `admin` or `journal` in a row of a release that stored
+    /// no author.
     pub by: Option<String>,
     /// Name of the token, or of the operating system's user according to the environment.
     pub name: Option<String>,

@@ -69,8 +69,8 @@ pub fn seen_until(
 }
 
 /// Visitors that surely belonged to the people of `visitors` until a time, by their evidence; and the start of the
-/// newest connection among them, `None` without any. Weaker evidence than a login, and logins after that time, do not widen
-/// an erasure.
+/// newest connection among them, `None` without any. Weaker evidence than a login, and logins after that time, do not
+/// widen an erasure.
 ///
 /// # Errors
 /// [`StoreError`].

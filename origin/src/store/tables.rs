@@ -1,7 +1,7 @@
 //! The SQL statements of the store, of the log and of the journal of erasures, one module for each table.
 //!
-//! A statement stands with the table that it writes; a SELECT stands with the first table of its FROM. A constant begins
-//! with the name of its table and says what the statement does. Values of columns are explained in
+//! A statement stands with the table that it writes; a SELECT stands with the first table of its FROM. A constant
+//! begins with the name of its table and says what the statement does. Values of columns are explained in
 //! `origin/sql/0001_store.sql`.
 
 pub(crate) mod actions;

@@ -84,8 +84,8 @@ pub struct PersonAnswer {
     pub members: Vec<String>,
     /// Number of visitors of the person.
     pub devices: u32,
-    /// Whether the person has more than 100,000 visitors. Then `view` sums up the last active of them, and `members` names
-    /// the oldest of these.
+    /// Whether the person has more than 100,000 visitors. Then `view` sums up the last active of them, and `members`
+    /// names the oldest of these.
     pub truncated: bool,
 }
 
@@ -138,8 +138,8 @@ pub struct LinkAnswer {
     pub last_ms: u64,
     /// Whether no cancellation ended the evidence.
     pub stands: bool,
-    /// Reason for which the evidence links nothing: `second_unique`, `joins_two_people` or `oversized_group`; null where
-    /// it counts.
+    /// Reason for which the evidence links nothing: `second_unique`, `joins_two_people` or `oversized_group`; null
+    /// where it counts.
     pub flag: Option<&'static str>,
 }
 

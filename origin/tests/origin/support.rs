@@ -35,14 +35,16 @@ pub(crate) fn now() -> Millis {
     Millis::try_from(since.as_millis()).unwrap()
 }
 
-/// Number of cases of a test, short and long: the long one if the variable `CAUSEWAY_LONG` is set, as `cargo xtask test full` does.
+/// Number of cases of a test, short and long: the long one if the variable `CAUSEWAY_LONG` is set, as
+/// `cargo xtask test full` does.
 pub(crate) fn cases([short, long]: [u64; 2]) -> u64 {
     if std::env::var_os("CAUSEWAY_LONG").is_some() { long } else { short }
 }
 
 /// Variable that leaves out the tests that need Python or Spark.
 const NO_SPARK: &str = "CAUSEWAY_NO_SPARK";
-/// Variable that lets these tests fail where they cannot run; `cargo xtask test` sets it where Java and Python are there.
+/// Variable that lets these tests fail where they cannot run; `cargo xtask test` sets it where Java and Python are
+/// there.
 const DEMAND_SPARK: &str = "CAUSEWAY_DEMAND_SPARK";
 
 /// The longest wait for an effect without a request.
@@ -421,8 +423,9 @@ pub(crate) fn hold(place: &Place, file: &str) -> rusqlite::Connection {
     other
 }
 
-/// A Python with these packages, in a folder of this name below the target folder. `None` where the test is left out: the user
-/// asked for it, or a program or a package cannot be had and [`DEMAND_SPARK`] is not set. The reason goes to standard error.
+/// A Python with these packages, in a folder of this name below the target folder. `None` where the test is left out:
+/// the user asked for it, or a program or a package cannot be had and [`DEMAND_SPARK`] is not set. The reason goes to
+/// standard error.
 pub(crate) fn python_with(name: &str, packages: &[&str], programs: &[&str]) -> Option<PathBuf> {
     let result = if std::env::var_os(NO_SPARK).is_some() {
         Err(format!("{NO_SPARK} is set"))

@@ -46,7 +46,8 @@ pub struct DecidedPerson<'a> {
     pub missing: MissingParts,
     /// View of the visitors that count, with the times of their events; `None` if no filter needs them.
     pub counted: Option<&'a PersonView<'a>>,
-    /// The person's arm in each experiment ([`crate::targeting::experiment::arms`]); empty if the person takes part in none.
+    /// The person's arm in each experiment ([`crate::targeting::experiment::arms`]); empty if the person takes part in
+    /// none.
     pub arms: Vec<Option<u8>>,
     /// Offer codes of limited offers that the person has or may get, by campaign code; empty if the person's actions
     /// are not counted.

@@ -5,8 +5,8 @@
 //!
 //! The index knows less than the store. Of a history it has the total number and the last time only, and this only for
 //! events under counted names ([`AudienceIndex::count_events`]). Where this does not decide a condition, the row is
-//! *unsure*, and the store must be asked. The final answers equal those of [`crate::targeting::filter::Filter::matches`], whose
-//! tests also run against the index.
+//! *unsure*, and the store must be asked. The final answers equal those of
+//! [`crate::targeting::filter::Filter::matches`], whose tests also run against the index.
 //!
 //! If a person's segments change, a new row is appended to the partition and the old row is dead until the partition is
 //! packed: no segment is searched for a row.

@@ -1,10 +1,10 @@
 //! Limited offers: a campaign with at most N recipients gives each of them one offer code, a unique number from 0 on. A
 //! code given to a visitor is a fact of this visitor ([`HeldOfferCode`]).
 //!
-//! The codes of a campaign are divided among [`RANGES`] objects ([`OfferCodeStock`]), each of which exists exactly once in
-//! the world: code `n` belongs to object `n` modulo [`RANGES`]. A person's call goes to the object of its bucket range;
-//! an object without codes forwards it to the next one. Codes are therefore given in parallel, none twice, and never
-//! more than the limit, even if answers are lost. While one code is left, the next person gets one.
+//! The codes of a campaign are divided among [`RANGES`] objects ([`OfferCodeStock`]), each of which exists exactly once
+//! in the world: code `n` belongs to object `n` modulo [`RANGES`]. A person's call goes to the object of its bucket
+//! range; an object without codes forwards it to the next one. Codes are therefore given in parallel, none twice, and
+//! never more than the limit, even if answers are lost. While one code is left, the next person gets one.
 //!
 //! A person gets no second code because of three records: the snapshot with its code, the browser's ledger until then,
 //! and the object's record of visitors with a code ([`VisitorOfferCodes`]).

@@ -207,7 +207,8 @@ mod tests {
 
     #[test]
     fn a_snapshot_of_the_visitor_before_a_switch_names_siblings_of_the_other_member() {
-        // Visitor 2 was of no member and became Bert's. Visitor 3 is Bert's, and this browser was switched away from it.
+        // Visitor 2 was of no member and became Bert's. Visitor 3 is Bert's, and this browser was switched away from
+        // it.
         let [old, newer] = [4, 6].map(|version| (3, snapshot(3, version, Some(BERT), &[2, 3])));
         let sibling = (2, snapshot(2, 5, None, &[1, 2]));
         assert_eq!(joining(&[sibling.clone(), newer], &[2]), [], "the newer word stands");

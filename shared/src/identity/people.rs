@@ -21,7 +21,8 @@ pub struct Evidence {
     pub visitor: VisitorId,
     /// The alternate id that the visitor was seen with.
     pub id: AlternateId,
-    /// The number of its source: [`crate::facts::evidence::EvidenceSource::code`], or that of a login or a page's claim.
+    /// The number of its source: [`crate::facts::evidence::EvidenceSource::code`], or that of a login or a page's
+    /// claim.
     pub source: u8,
     /// Its weight.
     pub weight: EvidenceWeight,
@@ -147,8 +148,8 @@ pub struct LinkedPeople {
     pub weights: BTreeMap<VisitorId, EvidenceWeight>,
 }
 
-/// Computes the people; see [`mod@decide_claims`]. `class` returns how an id links. Evidence of a visitor and an id links
-/// only if its combined weight is at least `threshold`.
+/// Computes the people; see [`mod@decide_claims`]. `class` returns how an id links. Evidence of a visitor and an id
+/// links only if its combined weight is at least `threshold`.
 #[must_use]
 pub fn link_people(
     evidence: &[Evidence],

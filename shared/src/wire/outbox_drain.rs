@@ -6,7 +6,8 @@
 use crate::base::ids::Millis;
 
 /// Most queue messages in one sync. With [`crate::base::limits::EVENTS`] facts each, a sync stays under
-/// [`crate::base::limits::SYNC_FACTS`]; with the platform's 128 KB each, it stays under [`crate::base::limits::SYNC_BYTES`].
+/// [`crate::base::limits::SYNC_FACTS`]; with the platform's 128 KB each, it stays under
+/// [`crate::base::limits::SYNC_BYTES`].
 pub const SYNC_MESSAGES: usize = 25;
 /// Retries of a queue message before the platform moves it to the dead-letter queue, whose consumer sends it again. A
 /// test compares this with `max_retries` of the facts queue in `wrangler.toml`.

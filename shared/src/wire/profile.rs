@@ -45,8 +45,8 @@ struct ProfileForm {
     /// eight bytes of the id.
     #[serde(rename = "n", default, skip_serializing_if = "<[u8]>::is_empty")]
     newest: ByteBuf,
-    /// Column in the form of [`crate::facts::actions::ActionList::pack_actions`]. Empty in the store, which keeps actions
-    /// in other rows.
+    /// Column in the form of [`crate::facts::actions::ActionList::pack_actions`]. Empty in the store, which keeps
+    /// actions in other rows.
     #[serde(rename = "a", default, skip_serializing_if = "<[u8]>::is_empty")]
     actions: ByteBuf,
     /// Column in the form of [`SegmentMap::pack`]. Empty in the store, which keeps segments in other rows.

@@ -93,8 +93,8 @@ pub struct ArmAnswer {
     pub rate: Option<statistics::IntervalEstimate>,
     /// Conversion rate as traffic allocation estimates it, with the conversions that are still expected.
     pub posterior: Option<statistics::IntervalEstimate>,
-    /// Probability that the arm is the best of the arms other than the control; null for the control and for an arm without
-    /// traffic.
+    /// Probability that the arm is the best of the arms other than the control; null for the control and for an arm
+    /// without traffic.
     pub best: Option<f64>,
     /// Difference of the rate to the rate of the control.
     pub difference: Option<statistics::IntervalEstimate>,

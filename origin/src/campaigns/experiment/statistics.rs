@@ -71,8 +71,8 @@ pub fn rate_difference(rate: ObservedRate, control: ObservedRate) -> Option<Inte
 
 /// Relative difference of two rates – 0.1 is ten percent more – with the score interval of their ratio (Koopman 1984,
 /// Biometrics 40:513–517): the ratios that a score test at 5 % does not reject. The interval is valid for few people
-/// too, and if no person or every person converted. Returns `None` if the control has no conversion: no ratio is too high
-/// then.
+/// too, and if no person or every person converted. Returns `None` if the control has no conversion: no ratio is too
+/// high then.
 #[must_use]
 pub fn relative_difference(rate: ObservedRate, control: ObservedRate) -> Option<IntervalEstimate> {
     if rate.of <= 0.0 || control.did <= 0.0 {

@@ -19,8 +19,8 @@ use crate::outbox::kv_key::KvKey;
 use crate::store::StoreError;
 use crate::store::tenants::{TenantContext, Tenants};
 
-/// Size from which a body takes no further value, in bytes. The platform accepts 100 MB; a smaller body bounds the memory
-/// of the origin.
+/// Size from which a body takes no further value, in bytes. The platform accepts 100 MB; a smaller body bounds the
+/// memory of the origin.
 const BODY_BYTES: usize = 32 << 20;
 /// Rows that one read transaction builds. A long one would keep the write-ahead log from being emptied.
 const TXN_ROWS: usize = 500;

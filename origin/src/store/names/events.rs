@@ -167,8 +167,8 @@ pub fn load_names(conn: &Connection) -> Result<BTreeMap<TenantNo, BTreeSet<Strin
 pub struct EventNameRow {
     /// The name.
     pub name: String,
-    /// Source of the name: a page within its quota (`page`), the admin side or a file (`admin`), or a declaration, also by
-    /// an audience, a send or an experiment that uses the name (`declared`).
+    /// Source of the name: a page within its quota (`page`), the admin side or a file (`admin`), or a declaration, also
+    /// by an audience, a send or an experiment that uses the name (`declared`).
     pub source: &'static str,
     /// Time at which the name came.
     pub since_ms: u64,

@@ -20,8 +20,8 @@ pub(crate) fn visitors_views_of_person(most: usize) -> String {
     )
 }
 
-/// Content of a person's visitors with permission, the most recently active first, at most `most`. `?1` person row. As a
-/// bound parameter, the limit would make SQLite plan the statement again on each call.
+/// Content of a person's visitors with permission, the most recently active first, at most `most`. `?1` person row. As
+/// a bound parameter, the limit would make SQLite plan the statement again on each call.
 pub(crate) fn visitors_content_of_person(most: u32) -> String {
     format!(
         "SELECT row, profile, segments, attributes, actions, events, last_seen, visitor FROM visitors
@@ -37,8 +37,8 @@ pub(crate) fn visitors_of_person_beyond(most: u32) -> String {
     )
 }
 
-/// Ids of the most recently active visitors of a person, at most `most`. `?1` person row. As a bound parameter, the limit
-/// would make SQLite plan the statement again on each call.
+/// Ids of the most recently active visitors of a person, at most `most`. `?1` person row. As a bound parameter, the
+/// limit would make SQLite plan the statement again on each call.
 pub(crate) fn visitors_newest_of_person(most: usize) -> String {
     format!("SELECT visitor FROM visitors WHERE person = ?1 ORDER BY last_seen DESC LIMIT {most}")
 }

@@ -104,8 +104,8 @@ impl NoAd {
 }
 
 impl PageDecision<'_> {
-    /// Outcomes of all [`CompiledCatalogue::offers`](crate::ads::catalogue::CompiledCatalogue::offers), in order, for each
-    /// placement.
+    /// Outcomes of all [`CompiledCatalogue::offers`](crate::ads::catalogue::CompiledCatalogue::offers), in order, for
+    /// each placement.
     #[must_use]
     pub fn outcomes(&self, granted: Option<&[Option<usize>]>) -> Vec<Vec<AdOutcome>> {
         let (decided, barred) = self.walk(granted, false);
