@@ -2,7 +2,7 @@
 -- in `tenants`. A day, hour or minute "since 2019" counts from 2019-01-01T00:00Z. A hash is canonical where its
 -- column says so (see `alternates`).
 
--- Identity and counters of the store: one row. The counters only grow.
+-- Identity, restore epoch and counters of the store: one row. The counters only grow.
 CREATE TABLE meta (
     id              INTEGER PRIMARY KEY CHECK (id = 1),
     identity        BLOB    NOT NULL,   -- random; the store's log and journal of erasures have the same identity
@@ -156,8 +156,8 @@ CREATE TABLE actions (
 CREATE TABLE fact_ids (
     visitor INTEGER NOT NULL,           -- row in `visitors`
     day     INTEGER NOT NULL,           -- since 2019
-    part    INTEGER NOT NULL,
-    ids     BLOB    NOT NULL,
+    part    INTEGER NOT NULL,           -- number of the row within the day
+    ids     BLOB    NOT NULL,           -- packed
     PRIMARY KEY (visitor, day, part)
 ) STRICT, WITHOUT ROWID;
 
@@ -165,8 +165,8 @@ CREATE TABLE fact_ids (
 CREATE TABLE imports (
     file    TEXT    NOT NULL PRIMARY KEY,   -- hash of the file's path, length and time of change
     lines   INTEGER NOT NULL,               -- number of imported lines, with the first line of a CSV
-    changed INTEGER NOT NULL,
-    ended   INTEGER NOT NULL
+    changed INTEGER NOT NULL,               -- time of the first entry
+    ended   INTEGER NOT NULL                -- twice the number of bad lines, plus 1 if the import ended
 ) STRICT, WITHOUT ROWID;
 
 -- Names of attributes with the kind of their values. The tokens of a tenant have no gap, and no row is deleted: a token
@@ -235,7 +235,7 @@ CREATE TABLE erased_ids (
 CREATE TABLE erasures (
     tenant  INTEGER NOT NULL,
     receipt BLOB    NOT NULL,           -- FactId of the request
-    requested INTEGER NOT NULL,
+    requested INTEGER NOT NULL,         -- time of the request
     stored  INTEGER NOT NULL,           -- time at which the store held nothing of it any more
     log_seq INTEGER NOT NULL,           -- newest log record that may hold facts of it; 0: none
     log     INTEGER,                    -- time at which these records were deleted; NULL: they are not yet
@@ -421,7 +421,7 @@ CREATE TABLE runs (
     tenant  INTEGER,                    -- tenant of a job for one tenant; NULL: all tenants
     trigger TEXT    NOT NULL,           -- timer, signal or command
     dry_run INTEGER NOT NULL,           -- 1: the run reports its changes and does not make them
-    requested INTEGER NOT NULL,
+    requested INTEGER NOT NULL,         -- time of the request
     started INTEGER,                    -- time of the first start; NULL: the run waits
     starts  INTEGER NOT NULL DEFAULT 0, -- number of starts since it last ended in order
     ended   INTEGER,                    -- time of its end; NULL: it waits or is active
@@ -466,7 +466,7 @@ CREATE TABLE verifications (
     kind         INTEGER NOT NULL,      -- as in `outbox`
     subject      BLOB    NOT NULL,
     due          INTEGER NOT NULL,      -- earliest time of reading
-    leased_until INTEGER NOT NULL DEFAULT 0,
+    leased_until INTEGER NOT NULL DEFAULT 0, -- end of the lease
     requested    INTEGER,               -- time of the first request to an edge; NULL: none
     answered     INTEGER,               -- time of the answer; NULL: none
     sha256       BLOB,                  -- SHA-256 of the value that was read; NULL: the key had no value
@@ -540,14 +540,14 @@ CREATE TABLE sends (
     webhook    INTEGER NOT NULL,      -- 1: the tenant's webhook gets the deliveries
     per_second INTEGER NOT NULL,      -- most people delivered per second; 0: no limit
     random     INTEGER NOT NULL,      -- seed of the draw
-    requested  INTEGER NOT NULL,
+    requested  INTEGER NOT NULL,      -- time of the request
     chosen     INTEGER,               -- number of drawn people; NULL until all of them are stored
     next       INTEGER NOT NULL DEFAULT 0, -- position of the first person without an outcome
-    delivered  INTEGER NOT NULL DEFAULT 0, -- number of people with this outcome; so are the next four
-    control    INTEGER NOT NULL DEFAULT 0,
-    gone       INTEGER NOT NULL DEFAULT 0,
-    merged     INTEGER NOT NULL DEFAULT 0,
-    "left"     INTEGER NOT NULL DEFAULT 0,
+    delivered  INTEGER NOT NULL DEFAULT 0, -- people that were delivered
+    control    INTEGER NOT NULL DEFAULT 0, -- people in the control of the experiment, without a delivery
+    gone       INTEGER NOT NULL DEFAULT 0, -- people that were erased or withdrew after the draw
+    merged     INTEGER NOT NULL DEFAULT 0, -- people that became one with a person that was delivered before
+    "left"     INTEGER NOT NULL DEFAULT 0, -- people that no longer matched, or whose rows could not be read
     due        INTEGER,               -- time of its next step; NULL: it is over
     tries      INTEGER NOT NULL DEFAULT 0, -- failed attempts since its last progress
     error      TEXT,                  -- last error; NULL: none
