@@ -1,5 +1,5 @@
-//! The consumer of the publish queue. It drains the origin's outbox into the KV, and reads back the keys that the origin
-//! verifies.
+//! The consumer of the publish queue. It drains the origin's outbox into the KV, and reads back the keys that the
+//! origin verifies.
 
 use causeway_shared::wire::outbox_drain::{self, DrainStep, OutboxDrain};
 use causeway_shared::wire::sync::{KvWrite, ReadResult, SyncResponse, VerifyRequest};

@@ -1,7 +1,7 @@
 //! The outbox: one row per KV key that must be written, however often its value changed since the last write.
 //!
-//! A row is leased to the publish consumer or to a lane of the bulk publisher, and stays until the write is acknowledged
-//! (invariant 5).
+//! A row is leased to the publish consumer or to a lane of the bulk publisher, and stays until the write is
+//! acknowledged (invariant 5).
 
 use crate::base::integers::{signed, unsigned};
 use crate::outbox::kv_key::KvKey;
