@@ -44,6 +44,7 @@ use crate::state::request_state::{KvValues, ReadCaches, RequestState};
 pub struct Engine {
     pub(crate) keys: KeySet,
     sites: BTreeMap<String, Rc<Site>>,
+    facts_queues: u32,
     /// Headers that the configuration asks for in addition to [`HEADERS`]: the key for explanations, tenants' proofs.
     further_headers: Vec<String>,
     names: AttributeNameCache,
@@ -117,7 +118,7 @@ impl Engine {
         }
         let admits_explain = keys.tenants.values().map(|own| &own.explain).chain([&keys.explain]).any(Option::is_some);
         let further_headers = admits_explain.then(|| EXPLAIN.to_owned()).into_iter().collect();
-        let mut engine = Self { keys, further_headers, ..Self::default() };
+        let mut engine = Self { keys, facts_queues: config.facts_queues, further_headers, ..Self::default() };
         for tenant in config.tenants {
             engine.add_site(tenant);
         }
@@ -140,6 +141,12 @@ impl Engine {
     #[must_use]
     pub fn header_names(&self) -> Vec<String> {
         HEADERS.into_iter().map(str::to_owned).chain(self.further_headers.iter().cloned()).collect()
+    }
+
+    /// Number of queues that take facts.
+    #[must_use]
+    pub fn facts_queues(&self) -> u32 {
+        self.facts_queues
     }
 
     /// The site of a hostname.

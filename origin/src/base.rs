@@ -11,6 +11,7 @@ pub mod log_output;
 pub mod metrics;
 pub mod settings_reference;
 pub mod time_zones;
+pub mod worker_file;
 
 /// Formats an error and its causes on one line, separated by `: `.
 #[must_use]

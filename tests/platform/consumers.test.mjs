@@ -1,4 +1,4 @@
-// The consumers of the facts queue and of its dead letters.
+// The consumers of the facts queues and of their dead letters.
 
 import assert from "node:assert/strict";
 import { beforeEach, describe, test } from "node:test";

@@ -1,4 +1,4 @@
-// Delivery of facts: to the queue, otherwise to the origin, otherwise counted as lost.
+// Delivery of facts: to a facts queue, otherwise to the origin, otherwise counted as lost.
 
 import assert from "node:assert/strict";
 import { beforeEach, describe, test } from "node:test";
@@ -7,7 +7,9 @@ import {
   Browser,
   Queue,
   advance,
+  batchOf,
   bindings,
+  configOf,
   decide,
   freshWorker,
   fullQueue,
@@ -21,6 +23,7 @@ import {
   turn,
   until,
 } from "./world.mjs";
+import { EventContext } from "./worker.mjs";
 
 let worker;
 beforeEach(async () => {
@@ -168,6 +171,95 @@ describe("facts of a page", () => {
     }
     assert.deepEqual(lost, [0, 1, 2]);
     assert.deepEqual(factsLog().filter(({ event }) => event === "facts_rejected")[0], { event: "facts_rejected", facts: 1, codes: ["too_old"] });
+  });
+});
+
+describe("with three facts queues", () => {
+  const NAMES = ["FACTS", "FACTS_2", "FACTS_3"];
+  const CAUSEWAY_CONFIG = JSON.stringify({ facts_queues: 3, ...JSON.parse(configOf()) });
+  const threeQueues = (further = {}) =>
+    bindings({ CAUSEWAY_CONFIG, ...Object.fromEntries(NAMES.map((name) => [name, new Queue()])), ...further });
+  /** The messages of each queue. */
+  const sentTo = (env) => NAMES.map((name) => (env[name]?.sent ?? []).map((message) => Buffer.from(message)));
+  const holds = (message, visitor) => message.includes(Buffer.from(visitor.replaceAll("-", ""), "hex"));
+
+  /** The visitors of pages that are answered at the same time, after their facts left. */
+  async function viewPages(env, pages) {
+    const answers = await Promise.all(Array.from({ length: pages }, () => decide(worker, env)));
+    await Promise.all(answers.map(({ context }) => context.settle()));
+    return answers.map(({ json }) => json.visitor);
+  }
+
+  test("every message arrives once, and those of requests of the same time leave in one call of each queue", async () => {
+    const env = threeQueues();
+    const calls = [];
+    for (const name of NAMES) {
+      const queue = env[name];
+      const { sendBatch } = queue;
+      queue.sendBatch = (messages) => (calls.push(messages.length), sendBatch.call(queue, messages));
+    }
+    const visitors = await viewPages(env, 150);
+    await until(() => sentTo(env).flat().length === 150);
+    for (const visitor of visitors) assert.equal(sentTo(env).flat().filter((message) => holds(message, visitor)).length, 1);
+    const counts = sentTo(env).map((sent) => sent.length);
+    assert.ok(counts.every((count) => count > 20), `${counts}`);
+    assert.ok(calls.length < 30 && calls.every((count) => count <= 100), `${calls}`);
+  });
+
+  test("all facts of a visitor are in one queue", async () => {
+    const env = threeQueues();
+    for (let visitor = 0; visitor < 8; visitor += 1) {
+      const browser = new Browser(worker, env);
+      const { json, context } = await browser.decide();
+      await context.settle();
+      for (const name of ["first", "second"]) assert.equal((await browser.track(name)).status, 202);
+      await (await browser.decide()).context.settle();
+      const own = sentTo(env).map((sent) => sent.filter((message) => holds(message, json.visitor)).length);
+      assert.deepEqual(own.toSorted(), [0, 0, 4]);
+    }
+  });
+
+  test("the messages of a queue that refuses go to the origin, and those of the others do not", async (t) => {
+    const syncs = playOrigin(t);
+    const env = threeQueues({ FACTS_2: fullQueue() });
+    const visitors = await viewPages(env, 60);
+    const accepted = sentTo(env).flat();
+    const synced = syncs.flatMap(({ facts }) => facts.map((message) => Buffer.from(message)));
+    assert.ok(synced.length > 0 && accepted.length > 0);
+    for (const visitor of visitors) assert.equal([...accepted, ...synced].filter((message) => holds(message, visitor)).length, 1);
+    assert.equal(accepted.length + synced.length, 60);
+    assert.equal((await health(worker, env)).facts_lost, 0);
+  });
+
+  test("the first queue takes the facts of a queue without a binding, which is noted once", async () => {
+    const env = threeQueues({ FACTS_3: undefined });
+    for (let round = 0; round < 3; round += 1) await viewPages(env, 20);
+    const [first, second] = sentTo(env);
+    assert.equal(first.length + second.length, 60);
+    assert.ok(second.length > 0 && first.length > second.length);
+    assert.deepEqual(takeLog().filter(({ event }) => event === "queue_unbound"), [{ event: "queue_unbound", binding: "FACTS_3" }]);
+  });
+
+  test("a dead letter goes to the first queue again", async () => {
+    const env = threeQueues();
+    await viewPages(env, 20);
+    const before = sentTo(env);
+    const { batch, outcomes } = batchOf("causeway-facts-dead", before.flat().map((body) => ({ body: Uint8Array.from(body) })));
+    for (const name of NAMES) env[name] = new Queue();
+    await worker.queue(batch, env, new EventContext());
+    assert.deepEqual(outcomes, Array(20).fill("ack"));
+    const sorted = (sent) => sent.map((message) => message.toString("hex")).toSorted();
+    assert.deepEqual(sentTo(env).map(sorted), [sorted(before.flat()), [], []]);
+  });
+
+  test("messages of every queue are handed to the origin, also of one that no longer takes facts", async (t) => {
+    const syncs = playOrigin(t);
+    for (const queue of ["causeway-facts", "causeway-facts-2", "causeway-facts-7"]) {
+      const { batch, outcomes } = batchOf(queue, [{}]);
+      await worker.queue(batch, threeQueues(), new EventContext());
+      assert.deepEqual(outcomes, ["ack"]);
+    }
+    assert.equal(syncs.length, 3);
   });
 });
 

@@ -2,6 +2,7 @@
 
 use causeway_shared::base::limits;
 use causeway_shared::facts::fact::Fact;
+use causeway_shared::settings::facts_queues;
 use causeway_shared::wire::facts::{self, FactBatch};
 use serde::Serialize;
 
@@ -27,11 +28,13 @@ pub struct HttpAnswer {
     pub notes: Vec<&'static str>,
 }
 
-/// Facts of one request: one message of the facts queue.
+/// Facts of one request: one message of a facts queue.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FactsMessage {
     /// A batch as [`facts::encode_batch`] writes it.
     pub bytes: Vec<u8>,
+    /// The number by which the queue is chosen, as [`facts_queues::hash_message`] computes it.
+    pub hash: u64,
     /// Number of facts in the batch.
     pub count: u16,
     /// Whether the answer waits until the queue or the origin has accepted the batch.
@@ -102,7 +105,8 @@ impl FactsMessage {
             return None;
         }
         let count = u16::try_from(facts.len()).unwrap_or(u16::MAX);
+        let hash = facts_queues::hash_message(&facts);
         let bytes = facts::encode_batch(&FactBatch { tenant: site.id.clone(), facts });
-        Some(Self { bytes, count, is_awaited: false, limit: None })
+        Some(Self { bytes, hash, count, is_awaited: false, limit: None })
     }
 }

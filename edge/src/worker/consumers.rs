@@ -1,4 +1,4 @@
-//! The consumers of the facts queue and of its dead letters.
+//! The consumers of the facts queues and of their dead letters.
 
 use causeway_shared::wire::outbox_drain;
 use futures_util::future::join_all;
@@ -60,11 +60,13 @@ async fn consume_facts(messages: Vec<Message>, env: &Env, scope: &EventScope, is
     }
 }
 
-/// Sends each dead letter to the facts queue again, with a fresh number of retries. The origin refuses facts that are
-/// too old.
+/// Sends each dead letter to the first facts queue again, with a fresh number of retries. The origin refuses facts that
+/// are too old. The visitor is not read from the message: the decoder of facts would add 30 KB to the module.
 async fn redrive_messages(messages: Vec<Message>, env: &Env, scope: &EventScope) {
     join_all(messages.into_iter().map(|message| async move {
-        match facts_delivery::send_to_queue(env, scope, std::iter::once(body_of(&message).as_slice())).await {
+        let body = body_of(&message);
+        let queue = facts_delivery::first_queue(env);
+        match facts_delivery::send_to_queue(scope, &queue, std::iter::once(body.as_slice())).await {
             Ok(()) => acknowledge(&message),
             Err(error) => {
                 let attempts = attempts_of(&message);

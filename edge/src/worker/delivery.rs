@@ -1,12 +1,13 @@
-//! Delivery of facts: to the queue or, if the queue refuses, to the origin.
+//! Delivery of facts: to one of the facts queues or, if it refuses, to the origin.
 
+use causeway_shared::settings::facts_queues;
 use futures_util::future::join_all;
 use js_sys::{Array, Uint8Array};
 use serde_json::json;
 use wasm_bindgen::JsCast as _;
 use worker::Env;
 
-use super::bindings::{Bindings, send_messages};
+use super::bindings::{Bindings, MessageQueue, property, send_messages};
 use super::isolate::{Isolate, now};
 use super::log::{LOST, log_event};
 use super::origin::{self, SyncCall};
@@ -16,8 +17,8 @@ use crate::http::answer::FactsMessage;
 /// Deadline of a queue, in milliseconds. A queue that accepts a message later delivers it a second time, which counts
 /// once.
 pub(super) const SEND_MS: f64 = 5_000.0;
-/// Time for which facts that no answer waits for are gathered, in milliseconds. One queue call then sends the facts of
-/// all requests of that time, because a call costs more than the rest of a request's delivery.
+/// Time for which facts that no answer waits for are gathered, in milliseconds. One call of each queue then sends the
+/// facts of all requests of that time, because a call costs more than the rest of a request's delivery.
 const GATHER_MS: f64 = 5.0;
 
 /// Sends facts that no answer waits for, together with facts of other requests. Facts that neither the queue nor the
@@ -30,8 +31,8 @@ pub(super) fn send_after_answer(env: &Env, scope: &EventScope, isolate: &'static
     scope.wait_until(async move {
         own.pause(GATHER_MS).await;
         // The calls take all messages first, so that the next request starts a new batch.
-        let calls: Vec<_> =
-            std::iter::from_fn(|| Some(isolate.gathered.take_call()).filter(|c| !c.is_empty())).collect();
+        let take = || isolate.gathered.take_call(|hash| isolate.choose_queue(hash));
+        let calls: Vec<_> = std::iter::from_fn(|| Some(take()).filter(|call| !call.is_empty())).collect();
         // In parallel, because sequential calls could exceed the 30 s that the platform gives after an answer.
         let lost: u64 =
             join_all(calls.iter().map(|call| send_facts(&env, &own, isolate, call))).await.into_iter().sum();
@@ -42,10 +43,12 @@ pub(super) fn send_after_answer(env: &Env, scope: &EventScope, isolate: &'static
     });
 }
 
-/// Sends facts. Returns the number of facts that neither the queue nor the origin accepted.
+/// Sends messages of one queue. Returns the number of facts that neither the queue nor the origin accepted.
 pub(super) async fn send_facts(env: &Env, scope: &EventScope, isolate: &Isolate, facts: &[FactsMessage]) -> u64 {
     let messages = || facts.iter().map(|facts| facts.bytes.as_slice());
-    let Err(error) = send_to_queue(env, scope, messages()).await else { return 0 };
+    let queue = facts.first().map_or(0, |first| isolate.choose_queue(first.hash));
+    let queue = bound_queue(env, isolate, queue);
+    let Err(error) = send_to_queue(scope, &queue, messages()).await else { return 0 };
     log_event("queue_refused", json!({ "message": error.to_string() }));
     let call = SyncCall { messages: messages().map(<[u8]>::to_vec).collect(), ..SyncCall::default() };
     let outcome = origin::call_sync(env, scope, isolate, call).await;
@@ -57,13 +60,34 @@ pub(super) async fn send_facts(env: &Env, scope: &EventScope, isolate: &Isolate,
     refused.map(|(_, facts)| u64::from(facts.count)).sum()
 }
 
-/// Sends messages to the facts queue in one call.
+/// The binding of a facts queue. A queue without a binding is noted once in the log, and the first queue takes its
+/// facts.
+pub(super) fn bound_queue(env: &Env, isolate: &Isolate, queue: u32) -> MessageQueue {
+    if queue > 0 {
+        let name = facts_queues::binding_of(queue);
+        let bound = property(env.as_ref(), &name);
+        if !bound.is_undefined() {
+            return bound.unchecked_into();
+        }
+        if isolate.is_first_note(queue) {
+            log_event("queue_unbound", json!({ "binding": name }));
+        }
+    }
+    first_queue(env)
+}
+
+/// The binding of the first facts queue.
+pub(super) fn first_queue(env: &Env) -> MessageQueue {
+    env.unchecked_ref::<Bindings>().facts()
+}
+
+/// Sends messages to a facts queue in one call.
 pub(super) async fn send_to_queue(
-    env: &Env,
     scope: &EventScope,
+    queue: &MessageQueue,
     messages: impl Iterator<Item = &[u8]>,
 ) -> Result<(), WaitError> {
     let messages: Array = messages.map(Uint8Array::from).collect();
-    let sending = send_messages(&env.unchecked_ref::<Bindings>().facts(), &messages)?;
+    let sending = send_messages(queue, &messages)?;
     scope.within(&sending, SEND_MS).await.map(drop)
 }

@@ -36,16 +36,20 @@ impl GatheredFacts {
         is_sender
     }
 
-    /// Takes the facts of one queue call.
-    pub(super) fn take_call(&self) -> Vec<FactsMessage> {
+    /// Takes the facts of one queue call: messages of the queue that the oldest message belongs to. `queue_of` gives
+    /// the queue of a hash.
+    pub(super) fn take_call(&self, queue_of: impl Fn(u64) -> u32) -> Vec<FactsMessage> {
         let mut messages = self.messages.borrow_mut();
-        let mut bytes = 0;
-        let fits = |facts: &&FactsMessage| {
-            bytes += facts.bytes.len();
-            bytes <= CALL_BYTES
-        };
+        let queue = messages.first().map(|oldest| queue_of(oldest.hash));
+        let (mut count, mut bytes) = (0, 0);
         // One message never exceeds the bound of bytes.
-        let count = messages.iter().take(CALL_MESSAGES).take_while(fits).count();
-        messages.drain(..count).collect()
+        let is_taken = |facts: &mut FactsMessage| {
+            if Some(queue_of(facts.hash)) != queue {
+                return false;
+            }
+            (count, bytes) = (count + 1, bytes + facts.bytes.len());
+            count <= CALL_MESSAGES && bytes <= CALL_BYTES
+        };
+        messages.extract_if(.., is_taken).collect()
     }
 }

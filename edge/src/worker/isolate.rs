@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 
 use causeway_shared::base::ids::Millis;
+use causeway_shared::settings::facts_queues;
 use js_sys::Date;
 use worker::Env;
 
@@ -27,6 +28,8 @@ pub(super) struct Isolate {
     pub(super) origin_catalogue: RefCell<Option<String>>,
     /// Facts of answered requests.
     pub(super) gathered: GatheredFacts,
+    /// Facts queues whose missing binding was noted, one bit for each.
+    unbound: Cell<u32>,
     random: RefCell<RandomPool>,
     /// Start times of the late reads that continue.
     late_reads: RefCell<VecDeque<Millis>>,
@@ -74,6 +77,7 @@ pub(super) fn isolate(env: &Env) -> Result<&'static Isolate, String> {
         counters_reported: Cell::new(0),
         origin_catalogue: RefCell::default(),
         gathered: GatheredFacts::default(),
+        unbound: Cell::new(0),
         random: RefCell::new(RandomPool { drawn: [0; DRAWN_BYTES], used: DRAWN_BYTES }),
         late_reads: RefCell::default(),
     }));
@@ -97,6 +101,18 @@ impl Isolate {
         let mut bytes = [0; N];
         bytes.iter_mut().zip(pool.drawn.iter().skip(from)).for_each(|(to, byte)| *to = *byte);
         Ok(bytes)
+    }
+
+    /// The facts queue of a message with this hash.
+    pub(super) fn choose_queue(&self, hash: u64) -> u32 {
+        facts_queues::choose_queue(hash, self.engine.borrow().facts_queues())
+    }
+
+    /// Whether a facts queue without a binding is noted for the first time.
+    pub(super) fn is_first_note(&self, queue: u32) -> bool {
+        let (known, bit) = (self.unbound.get(), 1u32.checked_shl(queue).unwrap_or_default());
+        self.unbound.set(known | bit);
+        known & bit == 0
     }
 
     /// Whether one more late read may continue after its answer.

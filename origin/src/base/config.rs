@@ -130,6 +130,7 @@ pub(crate) struct ConfigFile {
     readers: usize,
     most_unfolded: usize,
     drain_s: u32,
+    facts_queues: u32,
     http: HttpTable,
     jobs: JobIntervals,
     publish: PublishTable,
@@ -150,6 +151,7 @@ impl Default for ConfigFile {
             readers: 4,
             most_unfolded: 4_000_000,
             drain_s: 10,
+            facts_queues: 1,
             http: HttpTable::default(),
             jobs: JobIntervals::default(),
             publish: PublishTable::default(),
@@ -304,7 +306,7 @@ fn overlay_variables(table: &mut toml::Table, env: impl Fn(&str) -> Option<OsStr
 
 impl ConfigFile {
     fn checked(self) -> Result<Config, ConfigError> {
-        let edge = EdgeConfig { tenants: self.tenant };
+        let edge = EdgeConfig { facts_queues: self.facts_queues, tenants: self.tenant };
         let mut problems = edge.problems();
         let mut say = |path: &str, message: &str| {
             problems.push(ConfigProblem { path: path.to_owned(), message: message.to_owned() });
@@ -469,14 +471,17 @@ mod tests {
     #[test]
     fn unknown_keys_and_wrong_values_are_refused() {
         assert!(matches!(parse(&format!("lissten = \"x\"\n{SMALL}"), &[]), Err(ConfigError::Parse { .. })));
-        let text = "readers = 0\ndrain_s = 9999\njobs.train_hours = 8761\n\
+        let text = "readers = 0\ndrain_s = 9999\nfacts_queues = 17\njobs.train_hours = 8761\n\
             http.connections = 15\nhttp.head_bytes = 8191\nhttp.head_s = 0\nhttp.write_s = 3601";
         let Err(ConfigError::Problems(problems)) = parse(text, &[]) else {
             unreachable!("it was taken");
         };
         let paths: Vec<&str> = problems.iter().map(|p| p.path.as_str()).collect();
         let http = ["http.connections", "http.head_bytes", "http.head_s", "http.write_s"];
-        assert_eq!(paths, [&["tenant", "readers", "drain_s"], &http[..], &["jobs.train_hours"]].concat());
+        assert_eq!(
+            paths,
+            [&["tenant", "facts_queues", "readers", "drain_s"], &http[..], &["jobs.train_hours"]].concat()
+        );
     }
 
     #[test]

@@ -114,6 +114,13 @@ pub const SETTINGS: &[Setting] = &[
         meaning: "Seconds, up to 600, that a stop waits for running requests.",
     },
     Setting {
+        key: "facts_queues",
+        env: "CAUSEWAY_FACTS_QUEUES",
+        shape: SettingShape::Number,
+        default: "1",
+        meaning: "Queues, 1 to 16, over which the worker spreads the facts of its visitors; the platform's queue takes 5,000 messages a second. `causeway config edge` hands the number to the worker, and `causeway config check --wrangler FILE` compares it with the bindings and consumers of the worker's file. Add the queues before you raise it; before you lower it, see docs/DEPLOY.md.",
+    },
+    Setting {
         key: "publish.account",
         env: "CAUSEWAY_PUBLISH_ACCOUNT",
         shape: SettingShape::Text,

@@ -1,12 +1,14 @@
 //! `causeway config`.
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
-use anyhow::bail;
+use anyhow::{Context as _, bail};
 use causeway_origin::base::config::{Config, ConfigError};
 use causeway_origin::base::key_file::{self, KeyError};
-use causeway_origin::base::settings_reference;
+use causeway_origin::base::{settings_reference, worker_file};
 use causeway_origin::kv::bulk::client::{BulkClient, BulkOutcome};
+use causeway_shared::base::problems::ConfigProblem;
 use causeway_shared::keys::key_ring::KeyRing;
 use causeway_shared::settings::config::{EdgeConfig, TenantConfig};
 use clap::Subcommand;
@@ -21,7 +23,11 @@ const VARIABLE_BYTES: usize = 5 * 1024;
 #[derive(Debug, Subcommand)]
 pub(super) enum ConfigCommand {
     /// Check the configuration, then the key file, and report every problem.
-    Check,
+    Check {
+        /// The worker's wrangler.toml: also check that its facts queues are those of `facts_queues`.
+        #[arg(long, value_name = "FILE")]
+        wrangler: Option<PathBuf>,
+    },
     /// Print every configuration key with its default, its meaning and its environment variable.
     Reference,
     /// Print the worker's variable CAUSEWAY_CONFIG and secret CAUSEWAY_KEYS as one JSON object. The output is secret.
@@ -30,7 +36,7 @@ pub(super) enum ConfigCommand {
 
 pub(super) fn run(command: &ConfigCommand, common: &CommonOptions) -> anyhow::Result<()> {
     match command {
-        ConfigCommand::Check => check_config(common),
+        ConfigCommand::Check { wrangler } => check_config(common, wrangler.as_deref()),
         ConfigCommand::Reference => {
             common.output.text(&settings_reference::reference_text(), &settings_reference::reference_json())
         }
@@ -38,9 +44,10 @@ pub(super) fn run(command: &ConfigCommand, common: &CommonOptions) -> anyhow::Re
     }
 }
 
-fn check_config(common: &CommonOptions) -> anyhow::Result<()> {
+fn check_config(common: &CommonOptions, wrangler: Option<&Path>) -> anyhow::Result<()> {
     let checked = common.load().and_then(|config| {
         key_file::load_checked(&config.keys, &config.edge)?;
+        wrangler.map_or(Ok(()), |file| check_worker(file, &config))?;
         check_platform(&config)?;
         Ok(config)
     });
@@ -67,6 +74,22 @@ fn check_config(common: &CommonOptions) -> anyhow::Result<()> {
         "problems": [],
     });
     common.output.text(&format!("valid: {} tenant(s), keys and configuration can be used", names.len()), &object)
+}
+
+/// Compares the facts queues of the worker's file with the configuration.
+fn check_worker(file: &Path, config: &Config) -> anyhow::Result<()> {
+    let shown = file.display();
+    let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {shown}: check --wrangler"))?;
+    let check = worker_file::check_queues(&text, config.edge.facts_queues)
+        .with_context(|| format!("{shown} is no file of wrangler"))?;
+    for queue in &check.leftovers {
+        print_line(&format!("{shown}: the consumer of {queue} is superfluous: remove it once that queue is empty"));
+    }
+    if check.problems.is_empty() {
+        return Ok(());
+    }
+    let in_file = |problem: ConfigProblem| ConfigProblem { path: format!("{shown}: {}", problem.path), ..problem };
+    Err(ConfigError::Problems(check.problems.into_iter().map(in_file).collect()).into())
 }
 
 /// Asks the platform for the namespace that the origin publishes to in bulk.

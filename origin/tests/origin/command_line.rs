@@ -63,6 +63,25 @@ fn a_wrong_configuration_is_told_line_by_line() {
 }
 
 #[test]
+fn the_workers_file_is_checked_against_the_number_of_queues() {
+    let place = Place::new();
+    let file = place.path().join("wrangler.toml");
+    std::fs::write(&file, include_str!("../../../wrangler.toml")).unwrap();
+    let check = ["config", "check", "--wrangler", file.to_str().unwrap()];
+    assert_eq!(place.run(&check).status.code(), Some(0));
+    let config = std::fs::read_to_string(place.config()).unwrap();
+    std::fs::write(place.config(), format!("facts_queues = 2\n{config}")).unwrap();
+    assert_eq!(place.run(&["config", "check"]).status.code(), Some(0), "only the configuration is checked");
+    let refusal = stderr(&place, &check, 1);
+    for line in ["wrangler.toml: queues.producers.FACTS_2: missing", "queue = \"causeway-facts-2\"", "2 problems"] {
+        assert!(refusal.contains(line), "{line} is missing in {refusal}");
+    }
+    let edge = place.json(&["config", "edge"]);
+    assert!(edge["CAUSEWAY_CONFIG"].as_str().unwrap().contains("\"facts_queues\":2"));
+    stderr(&place, &["config", "check", "--wrangler", "nowhere.toml"], 1);
+}
+
+#[test]
 fn the_reference_and_the_edges_part_are_printed() {
     let place = Place::new();
     let text = String::from_utf8(place.run(&["config", "reference"]).stdout).unwrap();

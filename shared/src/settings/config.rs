@@ -34,6 +34,10 @@ pub const ANSWER_FIELDS: [&str; 13] = [
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EdgeConfig {
+    /// Number of queues that take facts, 1 to [`limits::FACTS_QUEUES`]. Each is a binding of the worker, named as
+    /// [`binding_of`](super::facts_queues::binding_of) says. Default 1.
+    #[serde(default = "default_facts_queues", skip_serializing_if = "is_default_facts_queues")]
+    pub facts_queues: u32,
     /// The tenants; each hostname belongs to one of them.
     #[serde(rename = "tenant", default)]
     pub tenants: Vec<TenantConfig>,
@@ -206,6 +210,15 @@ impl IdKind {
     }
 }
 
+fn default_facts_queues() -> u32 {
+    1
+}
+
+/// Whether the edge's configuration omits the number: a worker of an earlier release refuses the key.
+fn is_default_facts_queues(queues: &u32) -> bool {
+    *queues == default_facts_queues()
+}
+
 fn default_purposes() -> Vec<u8> {
     vec![1, 3, 4]
 }
@@ -247,6 +260,9 @@ impl EdgeConfig {
         let mut found = ProblemList::default();
         if self.tenants.is_empty() || self.tenants.len() > limits::TENANTS {
             found.say("tenant", format!("between 1 and {} tenants are needed", limits::TENANTS));
+        }
+        if !(1..=limits::FACTS_QUEUES).contains(&self.facts_queues) {
+            found.say("facts_queues", format!("between 1 and {} queues are needed", limits::FACTS_QUEUES));
         }
         let mut names: Vec<&str> = Vec::new();
         // Browsers send hostnames in lower case, whatever the configuration says.
@@ -484,6 +500,18 @@ mod tests {
             let problem = said(host).into_iter().next().unwrap();
             assert_eq!(problem.path, "tenant[0].dev", "{host}");
             assert!(problem.message.contains(host), "{}", problem.message);
+        }
+    }
+
+    #[test]
+    fn the_number_of_queues_is_checked_and_omitted_where_it_is_one() {
+        let of = |key: &str| config(&format!(r#"{{{key}"tenant":[{{"name":"pub","hosts":["ads.pub.example"]}}]}}"#));
+        assert_eq!(of("").facts_queues, 1);
+        assert!(!serde_json::to_string(&of("")).unwrap().contains("facts_queues"));
+        assert_eq!(of(r#""facts_queues":16,"#).problems(), []);
+        assert!(serde_json::to_string(&of(r#""facts_queues":3,"#)).unwrap().contains(r#""facts_queues":3"#));
+        for wrong in [r#""facts_queues":0,"#, r#""facts_queues":17,"#] {
+            assert_eq!(of(wrong).problems().first().map(|problem| problem.path.as_str()), Some("facts_queues"));
         }
     }
 
