@@ -82,8 +82,8 @@ fn restore(config: &Path) -> Result<()> {
     let folder = tempfile::tempdir().context("no temporary folder")?;
     let backup = folder.path().join("backup");
     let backup = backup.to_str().context("the temporary folder is not UTF-8")?;
-    origin::said(config, &["backup", backup])?;
-    origin::said(config, &["restore", backup, "--yes"])?;
+    origin::said(config, &["backup", "--to", backup])?;
+    origin::said(config, &["restore", "--from", backup, "--yes"])?;
     Ok(())
 }
 
