@@ -30,8 +30,6 @@ const REFUSED_PAUSE: Duration = Duration::from_secs(60);
 /// Shortest time between two calls. The platform allows 1,200 calls of an account in five minutes, one every 250 ms;
 /// the margin is for other programs of the account.
 const CALL_GAP: Duration = Duration::from_millis(300);
-/// Age of a lease from which its values are not sent any more: the answer might come after the lease expired.
-const LATEST_SEND: Duration = Duration::from_secs(25);
 
 /// Access to the writing threads; `None` once the origin stops.
 pub type WriterAccess = Arc<dyn Fn() -> Option<Writer> + Send + Sync>;
@@ -168,7 +166,6 @@ impl PublishLane {
             Err(_) => return LaneStep::Pause(FAILURE_PAUSE),
         };
         let Some(lease) = lease else { return LaneStep::Pause(IDLE) };
-        let begun = Instant::now();
         let batch = match self.build_batch(reader, &lease) {
             Ok(batch) => batch,
             Err(e) => {
@@ -183,7 +180,7 @@ impl PublishLane {
             if body.rows.is_empty() {
                 continue;
             }
-            let (results, next) = self.send(&body, is_put, begun);
+            let (results, next) = self.send(&lease, &body, is_put);
             rows.extend(results);
             if let LaneStep::Pause(_) = next {
                 step = next;
@@ -205,8 +202,8 @@ impl PublishLane {
     }
 
     /// Sends a call. Returns the results of its rows, and the next step of the lane.
-    fn send(&self, body: &BulkBody, is_put: bool, begun: Instant) -> (Vec<SettledRow>, LaneStep) {
-        if !self.publisher.await_turn() || begun.elapsed() > LATEST_SEND {
+    fn send(&self, lease: &BulkLease, body: &BulkBody, is_put: bool) -> (Vec<SettledRow>, LaneStep) {
+        if !self.publisher.await_turn() || !lease.is_sendable(clock::now()) {
             return (body.unsent_rows(), LaneStep::Continue);
         }
         let outcome = if is_put { self.client.put_pairs(&body.json) } else { self.client.delete_keys(&body.json) };

@@ -84,7 +84,7 @@ fn lease_batch(world: &mut World) {
 
 /// Builds a batch, unless its process has ended, and draws the fate of its call.
 fn send_batch(world: &mut World, lease: BulkLease, start: u64) {
-    if start != world.origin.starts {
+    if start != world.origin.starts || !lease.is_sendable(world.origin.clock(world.now)) {
         return next(world, IDLE_MS);
     }
     let built = world.origin.build_bulk(world.now, &lease);

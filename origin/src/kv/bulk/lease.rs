@@ -17,7 +17,9 @@ pub const MOST_KEYS: usize = 10_000;
 /// Fewest due keys that make a batch; fewer keys are left to the publish consumer, which has them written sooner.
 pub const FEWEST_KEYS: usize = 1_000;
 /// Pause before a key that could not be built or written is tried again, in milliseconds.
-const RETRY_MS: Millis = 60_000;
+const RETRY_MS: u64 = 60_000;
+/// Age of a lease up to which its values are sent, in milliseconds. With the 30 s of a call it is below that of a lease.
+const SEND_MS: u64 = 25_000;
 /// Priorities of keys that are published in bulk: all but those of whole tenants.
 const PRIORITIES: [Priority; 3] = [Priority::Leaving, Priority::News, Priority::Bulk];
 
@@ -41,6 +43,14 @@ pub struct BulkLease {
     pub since: Millis,
     /// The rows, the most urgent first.
     pub rows: Vec<LeasedRow>,
+}
+
+impl BulkLease {
+    /// Whether the values may still be sent at `now`: a call that begins in time ends before the lease expires.
+    #[must_use]
+    pub fn is_sendable(&self, now: Millis) -> bool {
+        now.saturating_sub(self.since) <= SEND_MS
+    }
 }
 
 /// A leased row of the outbox.

@@ -105,6 +105,15 @@ fn a_batch_without_an_answer_is_written_after_its_lease_and_once_more_after_late
 }
 
 #[test]
+fn values_are_sent_only_while_their_call_can_end_within_the_lease() {
+    let mut origin = visited(1);
+    let (lease, _) = origin.bulk_batch(MANY).unwrap();
+    let call_ms = 30_000;
+    assert!(lease.is_sendable(lease.since) && lease.is_sendable(lease.since + LEASE_MS / 3));
+    assert!(!lease.is_sendable(lease.since + LEASE_MS - call_ms));
+}
+
+#[test]
 fn only_the_keys_that_the_platform_did_not_write_are_written_again() {
     let mut origin = visited(3);
     let (lease, batch) = origin.bulk_batch(MANY).unwrap();
