@@ -197,6 +197,8 @@ fn free_port() -> u16 {
 fn inline_calls_of_wrangler() -> Vec<String> {
     let text = std::fs::read_to_string(checkout().join(GUIDE)).unwrap();
     let spans = text.lines().flat_map(|line| line.split('`').skip(1).step_by(2));
+    // The option `--wrangler` of a command of ours names wrangler's file.
+    let spans = spans.filter(|span| !span.contains("--wrangler"));
     let calls = spans.filter_map(|span| span.rsplit_once("wrangler ").map(|(_, call)| call.to_owned()));
     calls.filter(|call| !call.contains('…')).collect()
 }
