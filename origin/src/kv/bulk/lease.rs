@@ -18,7 +18,8 @@ pub const MOST_KEYS: usize = 10_000;
 pub const FEWEST_KEYS: usize = 1_000;
 /// Pause before a key that could not be built or written is tried again, in milliseconds.
 const RETRY_MS: u64 = 60_000;
-/// Age of a lease up to which its values are sent, in milliseconds. With the 30 s of a call it is below that of a lease.
+/// Age of a lease up to which its values are sent, in milliseconds. With the 30 s of a call it is below the time of a
+/// lease.
 const SEND_MS: u64 = 25_000;
 /// Priorities of keys that are published in bulk: all but those of whole tenants.
 const PRIORITIES: [Priority; 3] = [Priority::Leaving, Priority::News, Priority::Bulk];
