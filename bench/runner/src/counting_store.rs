@@ -161,7 +161,15 @@ fn from_buckets<'a>(conn: &'a Connection, asked: &'a Asked) -> Vec<Case<'a>> {
                 if let Some(bodies) = bodies.get(&visitor) {
                     count(bodies, counts);
                 } else {
-                    count(bodies.entry(visitor).or_insert(buckets::actions_within(conn, VisitorRow::from_number(visitor), from, to)?), counts);
+                    count(
+                        bodies.entry(visitor).or_insert(buckets::actions_within(
+                            conn,
+                            VisitorRow::from_number(visitor),
+                            from,
+                            to,
+                        )?),
+                        counts,
+                    );
                 }
                 Ok(())
             }),

@@ -201,7 +201,12 @@ fn fact(random: &mut Random, visitor: VisitorId, now: Millis) -> Fact {
             let insertion = InsertionId(random.sixteen());
             FactKind::Action { insertion, action_type: ActionType::IMPRESSION, view_type: ViewType(1), entity }
         }
-        _ => FactKind::Track { name: PURCHASE.to_owned(), value: Some(Micros::new(1_000_000)), properties: None, order: None },
+        _ => FactKind::Track {
+            name: PURCHASE.to_owned(),
+            value: Some(Micros::new(1_000_000)),
+            properties: None,
+            order: None,
+        },
     };
     Fact { position: 0, id, visitor, received, at: received, what }
 }

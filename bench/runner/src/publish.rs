@@ -48,7 +48,8 @@ pub(crate) fn run(options: &Options, json: bool, stop: &Stop) -> Result<()> {
 
     let configure = |config: &Path| {
         let text = std::fs::read_to_string(config)?;
-        let table = format!("[publish]\napi = \"{}\"\naccount = \"{ACCOUNT}\"\nnamespace = \"{NAMESPACE}\"\n", api.url());
+        let table =
+            format!("[publish]\napi = \"{}\"\naccount = \"{ACCOUNT}\"\nnamespace = \"{NAMESPACE}\"\n", api.url());
         std::fs::write(config, text.replace("[[tenant]]", &format!("{table}[[tenant]]")))?;
         origin::run_with_input(config, &["keys", "set-platform-token"], TOKEN)?;
         restore(config)
