@@ -54,6 +54,8 @@ pub(crate) struct Shape {
     pub(crate) until: Millis,
     /// One fact in this number is of a new visitor; 0 for no new visitors.
     pub(crate) first_in: u64,
+    /// Number of the load: two loads of one number have the same facts.
+    pub(crate) number: u64,
 }
 
 /// The requests and the expected sums.
@@ -69,7 +71,7 @@ pub(crate) fn run(options: &Options, json: bool, stop: &Stop) -> Result<()> {
     let origin = Origin::start(&settings, stop, |_| Ok(()))?;
     eprintln!("generating {} facts of {} visitors", options.facts, options.visitors);
     let Options { facts, visitors, .. } = *options;
-    let shape = Shape { facts, visitors, each_once: false, until: origin.now(), first_in: 0 };
+    let shape = Shape { facts, visitors, each_once: false, until: origin.now(), first_in: 0, number: 1 };
     let load = Load::new(&shape, &origin);
     let start = Instant::now();
     send(&origin, &load.requests, options.connections, stop)?;
@@ -139,7 +141,7 @@ fn check(origin: &Origin, visitor: VisitorId, expected: (u64, u64)) -> Result<()
 
 impl Load {
     pub(crate) fn new(shape: &Shape, origin: &Origin) -> Self {
-        let mut random = Random::new();
+        let mut random = Random::of(shape.number);
         let now = origin.now();
         let zipf = Zipf::new(shape.visitors);
         let visitors: Vec<VisitorId> = (0..shape.visitors as u64).map(|rank| visitor(rank, shape.until)).collect();

@@ -41,10 +41,10 @@ pub(crate) fn run(options: &Options, json: bool, stop: &Stop) -> Result<()> {
     // Jobs of their own timers would share the cores.
     let mut origin = Origin::start(&format!("most_unfolded = {most}\n"), stop, |_| Ok(()))?;
     let until = origin.now();
-    let each = Load::new(&Shape { facts: visitors, visitors, each_once: true, until, first_in: 0 }, &origin);
+    let each = Load::new(&Shape { facts: visitors, visitors, each_once: true, until, first_in: 0, number: 1 }, &origin);
     fold(&origin, &each, visitors, stop)?;
-    let shape = Shape { facts, visitors, each_once: false, until, first_in: 0 };
-    let alone = fold(&origin, &Load::new(&shape, &origin), facts, stop)?;
+    let shape = |number| Shape { facts, visitors, each_once: false, until, first_in: 0, number };
+    let alone = fold(&origin, &Load::new(&shape(2), &origin), facts, stop)?;
 
     let configure = |config: &Path| {
         let text = std::fs::read_to_string(config)?;
@@ -60,7 +60,7 @@ pub(crate) fn run(options: &Options, json: bool, stop: &Stop) -> Result<()> {
     // All keys are due again while facts are folded.
     origin.restart(stop, restore)?;
     let before = api.counts().written;
-    let meanwhile = fold(&origin, &Load::new(&shape, &origin), facts, stop)?;
+    let meanwhile = fold(&origin, &Load::new(&shape(3), &origin), facts, stop)?;
     let written = api.counts().written - before;
     ensure!(written > 0 || visitors < 10_000, "no key was published during the fold");
 

@@ -43,13 +43,13 @@ pub(super) fn run(visitors: usize, stop: &Stop) -> Result<Followed> {
     let origin = Origin::start("most_unfolded = 1000000\n", stop, |_| Ok(()))?;
     // All visitors are stored before the clock starts.
     let until = origin.now();
-    let known = Shape { facts: visitors, visitors, each_once: true, until, first_in: 0 };
+    let known = Shape { facts: visitors, visitors, each_once: true, until, first_in: 0, number: 1 };
     let known = Load::new(&known, &origin);
     crate::ingest::send(&origin, &known.requests, CONNECTIONS, stop)?;
     let is_there = || Ok(count(&origin, &json!({}))? == Some(visitors as u64));
     origin.until(stop, "all people are in columns", is_there)?;
     let wanted = LASTS.as_secs() as usize * RATE as usize;
-    let of_known = Shape { facts: wanted * 1_000, visitors, each_once: false, until, first_in: NEWCOMERS };
+    let of_known = Shape { facts: wanted * 1_000, visitors, each_once: false, until, first_in: NEWCOMERS, number: 2 };
     let load = Load::new(&of_known, &origin);
     let (next, over, begun) = (AtomicUsize::new(0), AtomicBool::new(false), Instant::now());
     let feed = || -> Result<()> {
