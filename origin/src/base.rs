@@ -4,6 +4,7 @@ pub mod attribution;
 pub mod clock;
 pub mod config;
 pub mod folders;
+pub(crate) mod http_agent;
 pub mod integers;
 pub mod job_kinds;
 pub mod key_file;

@@ -8,6 +8,7 @@ use causeway_shared::keys::key_ring::KeyRing;
 use sha2::{Digest as _, Sha256};
 use ureq::http::StatusCode;
 
+use crate::base::http_agent::http_agent;
 use crate::store::tenants::TenantContext;
 
 /// Time limit of one POST.
@@ -54,14 +55,7 @@ impl Webhook {
     }
 
     fn new(url: &str, keys: &KeyRing) -> Self {
-        let agent = ureq::Agent::config_builder()
-            .timeout_global(Some(PATIENCE))
-            .http_status_as_error(false)
-            .max_redirects(0)
-            .max_redirects_will_error(false)
-            .user_agent("causeway")
-            .build();
-        Self { agent: agent.into(), url: url.to_owned(), keys: keys.clone() }
+        Self { agent: http_agent(PATIENCE), url: url.to_owned(), keys: keys.clone() }
     }
 
     /// Posts a body. The same body has the same message id.

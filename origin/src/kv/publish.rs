@@ -118,15 +118,8 @@ pub fn hand_out(group: &mut WriteTxn<'_>, wanted: u16) -> Result<Vec<KvWrite>, S
     if wanted == 0 {
         return Ok(Vec::new());
     }
-    forget_settled(group)?;
-    fire_timers(group, group.now, TIMERS)?;
-    let wanted = usize::from(wanted).min(limits::SYNC_PUBLISH);
+    let all = collect_due_rows(group, &Priority::ALL, usize::from(wanted).min(limits::SYNC_PUBLISH))?;
     let mut writes = Vec::new();
-    let mut all = fair_queue::due_rows(group, &Priority::ALL, wanted)?;
-    if all.len() < wanted || sweep::is_overdue(group)? {
-        sweep::go_on(group)?;
-        all = fair_queue::due_rows(group, &Priority::ALL, wanted)?;
-    }
     let (mut best, mut bytes) = (BestSendTimeCache::default(), 0);
     for due in all {
         if bytes > limits::PUBLISH_BYTES {
@@ -139,6 +132,23 @@ pub fn hand_out(group: &mut WriteTxn<'_>, wanted: u16) -> Result<Vec<KvWrite>, S
     }
     writes.sort_by_key(|(is_lookup, write)| (*is_lookup, write.entry));
     Ok(writes.into_iter().map(|(_, write)| write).collect())
+}
+
+/// At most `wanted` due rows with one of these priorities, after the timers that are due put their keys in the outbox.
+/// A sweep continues if fewer rows are due, or if it has waited for too long.
+pub(crate) fn collect_due_rows(
+    group: &mut WriteTxn<'_>,
+    priorities: &[Priority],
+    wanted: usize,
+) -> Result<Vec<DueRow>, StoreError> {
+    forget_settled(group)?;
+    fire_timers(group, group.now, TIMERS)?;
+    let due = fair_queue::due_rows(group, priorities, wanted)?;
+    if due.len() == wanted && !sweep::is_overdue(group)? {
+        return Ok(due);
+    }
+    sweep::go_on(group)?;
+    fair_queue::due_rows(group, priorities, wanted)
 }
 
 /// Builds a row's value and leases the row under the value's version. `None` if the value could not be built.

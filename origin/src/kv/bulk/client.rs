@@ -7,6 +7,7 @@ use serde::Deserialize;
 use ureq::http::StatusCode;
 
 use crate::base::config::PublishSettings;
+use crate::base::http_agent::http_agent;
 use crate::base::key_file::PlatformToken;
 use crate::base::metrics::BULK_OUTCOMES;
 
@@ -111,14 +112,7 @@ impl BulkClient {
     /// A client of a namespace.
     #[must_use]
     pub fn new(settings: PublishSettings, token: PlatformToken) -> Self {
-        let agent = ureq::Agent::config_builder()
-            .timeout_global(Some(PATIENCE))
-            .http_status_as_error(false)
-            .max_redirects(0)
-            .max_redirects_will_error(false)
-            .user_agent("causeway")
-            .build();
-        Self { agent: agent.into(), settings, token }
+        Self { agent: http_agent(PATIENCE), settings, token }
     }
 
     /// Writes pairs of key and value, given as a JSON array.

@@ -3,10 +3,11 @@
 use causeway_shared::base::ids::{Millis, SnapshotVersion, VisitorId};
 
 use crate::base::integers::signed;
-use crate::erasures::{registry, sweep};
-use crate::outbox::fair_queue::{self, DueRow};
+use crate::erasures::registry;
+use crate::kv::publish::collect_due_rows;
+use crate::outbox::fair_queue::DueRow;
 use crate::outbox::kv_key::KvKey;
-use crate::outbox::queue::{LATE_MS, LEASE_MS, TIMERS, fire_timers, forget_settled};
+use crate::outbox::queue::{LATE_MS, LEASE_MS};
 use crate::store::priority::Priority;
 use crate::store::tables::{outbox, visitors};
 use crate::store::write_txn::WriteTxn;
@@ -129,14 +130,7 @@ fn lease_rows(group: &mut WriteTxn<'_>, wanted: usize, fewest: usize) -> Result<
     if wanted == 0 {
         return Ok(None);
     }
-    forget_settled(group)?;
-    fire_timers(group, group.now, TIMERS)?;
-    let wanted = wanted.min(MOST_KEYS);
-    let mut due = fair_queue::due_rows(group, &PRIORITIES, wanted)?;
-    if due.len() < wanted || sweep::is_overdue(group)? {
-        sweep::go_on(group)?;
-        due = fair_queue::due_rows(group, &PRIORITIES, wanted)?;
-    }
+    let due = collect_due_rows(group, &PRIORITIES, wanted.min(MOST_KEYS))?;
     if due.len() < fewest.max(1) {
         return Ok(None);
     }
